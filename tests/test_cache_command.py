@@ -8,7 +8,6 @@ import os
 import pty
 import select
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.command import in_terminal
 from patchvote import Extractor, find_photos
 from patchvote.bags.cache import described, files_in, kinds_in
 from patchvote.networks.cache import built_graphs
@@ -122,20 +120,6 @@ def test_commands_share_the_cache(cached, command):
     assert predicted.count("\n") == 21
 
 
-def test_a_wrong_bound_is_refused(cached, command, monkeypatch):
-    monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", "much")
-    done = command("fit", "photos", "other.patchvote", "--network", "tiny.onnx")
-    assert (done.code, "PATCHVOTE_CACHE_SIZE must be a size" in done.err) == (1, True)
-
-
-def test_with_a_closed_standard_input_nobody_can_be_asked(cached):
-    closed = 'exec "$@" <&-'
-    words = [sys.executable, "-m", "patchvote", "cache", "--clear"]
-    done = subprocess.run(["sh", "-c", closed, "sh", *words], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert "there is nobody to ask: add --yes" in done.stderr
-
-
 @pytest.mark.parametrize("more", [(), ("--clear", "--yes")])
 def test_a_file_in_place_of_the_cache_is_told(more, place, command, monkeypatch):
     (place / "file").write_text("no folder")
@@ -143,10 +127,3 @@ def test_a_file_in_place_of_the_cache_is_told(more, place, command, monkeypatch)
     for words in ((), ("--cache", "file")):
         done = command("cache", *words, *more)
         assert (done.code, "file is no folder, so nothing can be kept in it." in done.err) == (1, True)
-
-
-def test_the_command_wraps_at_words_below_its_columns(cached):
-    shown = in_terminal([sys.executable, "-m", "patchvote", "cache"], columns=60).splitlines()
-    assert shown[0] == f"folder     {cached / 'mine'}"
-    assert all(len(line) <= 60 for line in shown[1:])
-    assert all(line.startswith(("photos ", "networks ", " " * 11)) for line in shown[1:])

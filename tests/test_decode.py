@@ -281,14 +281,6 @@ def test_colours_are_converted_from_the_profile_of_a_photo(cat, convert):
     assert difference(decode("a.png", saved(image, "PNG", icc_profile=SWAPPED)), plain) < 3
 
 
-def test_a_wide_colour_space_becomes_more_saturated():
-    wide = profile_of((0.6097, 0.3111, 0.0195), (0.2053, 0.6257, 0.0609), (0.1492, 0.0632, 0.7446))  # Adobe RGB
-    image = Image.new("RGB", (8, 8), (60, 180, 60))
-    red, green, _ = decode("a.png", saved(image, "PNG", icc_profile=wide)).getpixel((0, 0))
-    assert red < 40
-    assert abs(green - 180) < 8
-
-
 @pytest.mark.parametrize(
     "profile",
     [profile_of(*SRGB.values(), description="sRGB IEC61966-2.1"), b"not a profile", SWAPPED + b"\0" * (4 << 20)],
@@ -298,12 +290,3 @@ def test_a_profile_that_is_srgb_damaged_or_huge_changes_nothing(cat, profile):
     assert to_srgb(cat.copy(), profile).tobytes() == cat.tobytes()
     grey = cat.convert("L")
     assert decode("a.png", saved(grey, "PNG", icc_profile=SWAPPED)).tobytes() == grey.tobytes()
-
-
-def test_flipped_bytes_of_a_profile_never_stop_the_decoding(cat):
-    profile, rng = bytearray(profile_of(*SRGB.values())), np.random.default_rng(0)
-    for _ in range(60):
-        broken = profile.copy()
-        for place in rng.integers(0, len(broken), 8):
-            broken[place] = rng.integers(256)
-        assert decode("a.png", saved(cat, "PNG", icc_profile=bytes(broken))).size == cat.size

@@ -1,13 +1,15 @@
-"""One gigabyte in all: whatever the photos are, and however many threads decode them."""
+"""About a gigabyte in all: whatever the photos are, and however many threads decode them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +26,11 @@ from helpers.hostile_photos import (
     saved,
     tiff_with_a_large_tile,
     tiff_with_offsets,
-    with_data_beside,
 )
 from helpers.waiting import wait_for
-from patchvote import Dense, Extractor, Photo, PhotoError, Recipe
+from patchvote import Dense, Extractor, Photo, PhotoError, Recipe, find_photos
 from patchvote.photos import decode as images
 from patchvote.photos.decode import load_image
-from patchvote.photos.safety import read_header
 from patchvote.utils.machine import MemoryLimit
 
 linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc of Linux")
@@ -44,7 +44,7 @@ from patchvote import Dense, Extractor, Photo, PhotoError, Recipe
 from patchvote.networks import open_onnx
 from patchvote.photos import decode as images
 from helpers.decoding import decode
-from patchvote.utils.machine import forget_peak_memory, peak_memory
+from patchvote.utils.machine import MemoryLimit, forget_peak_memory, peak_memory
 
 def resident():
     line = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))
@@ -59,7 +59,7 @@ def growth(function):
 def extract(network, files, jobs, sides=(64,)):
     net = open_onnx(network, output="features")
     extractor = Extractor(Recipe(network=network, sampling=Dense(sides=sides)), backbone=net, jobs=jobs)
-    return [item.error for item in extractor.stream([Photo(name, Path(name)) for name in files])]
+    return [str(item.error) for item in extractor.stream([Photo(name, Path(name)) for name in files]) if item.error]
 """
 
 
@@ -79,156 +79,118 @@ def write(folder: Path, photos: dict[str, bytes]) -> list[Path]:
 
 
 @linux
-def test_costly_photos_of_all_kinds_at_once_stay_below_a_gigabyte(tmp_path, tiny_network):
-    photos = costly(3700, 3600) | {f"{index}.jpg": flat_jpeg(8000, 8000, progressive=True) for index in range(4)}
-    photos["tile.tif"] = tiff_with_a_large_tile(6000)
-    photos["large.webp"] = saved(Image.new("RGB", (7000, 7000)), "WEBP", lossless=True, quality=0, method=0)
-    photos["larger.webp"] = saved(Image.new("RGB", (9000, 9000)), "WEBP", lossless=True, quality=0, method=0)
+def test_costly_photos_of_all_kinds_at_once_take_no_more_than_the_pixels_that_are_decoded_at_once(
+    tmp_path, tiny_network
+):
+    photos = costly(2200, 2100) | {f"{index}.jpg": flat_jpeg(4000, 4000, progressive=True) for index in range(4)}
+    photos["tile.tif"] = tiff_with_a_large_tile(3000)
     errors, most = measured(
-        "errors, most = growth(lambda: extract(sys.argv[2], sys.argv[3:], jobs=8))\n"
-        "print(json.dumps([[str(error) for error in errors if error], most]))",
+        "images.AT_ONCE = MemoryLimit(12_000_000)\n"
+        "print(json.dumps(growth(lambda: extract(sys.argv[2], sys.argv[3:], jobs=8))))",
         tiny_network,
         *write(tmp_path, photos),
     )
-    assert [error.partition(": ")[0].rpartition("/")[2] for error in errors] == ["larger.webp"]
-    assert most < 1e9
+    assert errors == []
+    assert most < 24 * 12e6 + 80e6  # the network and the files take a little
 
 
 @linux
 @pytest.mark.parametrize("side", [448, 0], ids=["as for the network", "at full size"])
-def test_no_photo_takes_more_memory_than_was_foreseen(tmp_path, side):
+def test_no_kind_of_photo_takes_more_memory_per_pixel_than_is_reckoned_with(tmp_path, side):
     told = measured(
-        "foreseen = []\n"
-        "images.footprint, known = lambda *a: foreseen.append(known(*a)) or foreseen[-1], images.footprint\n"
         "longest = Dense(sides=(int(sys.argv[2]),)).longest if int(sys.argv[2]) else None\n"
         "decode('first', Path(sys.argv[3]).read_bytes(), longest)\n"
+        "told = {}\n"
         "for name in sys.argv[3:]:\n"
         "    content = Path(name).read_bytes()\n"
-        "    image, most = growth(lambda: decode(name, content, longest))\n"
-        "    print('[' if name == sys.argv[3] else ',', json.dumps([Path(name).name, most, foreseen[-1]]))\n"
+        "    image, told[Path(name).name] = growth(lambda: decode(name, content, longest))\n"
         "    del image\n"
         "    images.give_back_memory()\n"
-        "print(']')",
+        "print(json.dumps(told))",
         side,
-        *write(tmp_path, costly(4200, 4000)),
+        *write(tmp_path, costly(2100, 2000)),
     )
-    for name, most, foreseen in told:
-        assert most < foreseen + 4e6, f"{name}: {most / 1e6:.0f} MB, and {foreseen / 1e6:.0f} MB were foreseen"
-        assert foreseen < 2 * most + 80e6, f"{name}: {foreseen / 1e6:.0f} MB were foreseen for {most / 1e6:.0f} MB"
-
-
-@linux
-def test_what_stands_beside_the_pixels_takes_no_more_memory_than_was_foreseen(tmp_path):
-    told = measured(
-        "decode('first', Path(sys.argv[2]).read_bytes())\n"
-        "images.give_back_memory()\n"
-        "for name in sys.argv[2:]:\n"
-        "    content = Path(name).read_bytes()\n"
-        "    foreseen = images.read_header(content).opening\n"
-        "    image, most = growth(lambda: decode(name, content))\n"
-        "    print('[' if name == sys.argv[2] else ',', json.dumps([Path(name).name, most, foreseen]))\n"
-        "    del image, content\n"
-        "    images.give_back_memory()\n"
-        "print(']')",
-        *write(tmp_path, with_data_beside(24_000_000)),
-    )
-    assert len(told) == 6
-    for name, most, foreseen in told:
-        assert most < foreseen + 8e6, f"{name}: {most / 1e6:.0f} MB, and {foreseen / 1e6:.0f} MB were foreseen"
-        assert foreseen > 90e6, name
-
-
-def test_a_photo_with_hundreds_of_megabytes_beside_its_pixels_is_refused_in_words(monkeypatch):
-    monkeypatch.setattr(images, "MEMORY", MemoryLimit(64_000_000))  # a fifteenth of all, for photos of a fifteenth
-    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("a decoder saw it"))
-    for name, content in with_data_beside(24_000_000).items():
-        with pytest.raises(PhotoError, match=rf"{name}: would take 1\d\d MB of memory to decode"):
-            decode(name, content)
+    assert len(told) == 15
+    assert {name: most for name, most in told.items() if most > 24 * 2100 * 2000 + 6e6} == {}
 
 
 @linux
 def test_photos_that_wait_for_the_network_are_as_small_as_it_sees_them(tmp_path, tiny_network):
-    (file,) = write(tmp_path, {"large.png": saved(Image.new("RGB", (3990, 3990)), "PNG", compress_level=1)})
+    (file,) = write(tmp_path, {"large.png": saved(Image.new("RGB", (2100, 2100)), "PNG", compress_level=1)})
     errors, most = measured(
-        "errors, most = growth(lambda: extract(sys.argv[2], 24 * sys.argv[3:], jobs=8, sides=(1000,)))\n"
-        "print(json.dumps([[str(error) for error in errors if error], most]))",
+        "images.AT_ONCE = MemoryLimit(4_500_000)\n"
+        "print(json.dumps(growth(lambda: extract(sys.argv[2], 24 * sys.argv[3:], jobs=8))))",
         tiny_network,
         file,
     )
     assert errors == []
-    assert most < 1.1e9  # the network itself takes a little
+    assert most < 150e6  # 24 photos as they are would take 420 MB
 
 
 @linux
 def test_errors_that_are_kept_do_not_keep_the_pixels(tmp_path, tiny_network):
-    content = saved(Image.new("RGB", (6000, 6000)), "PNG", compress_level=0)
+    content = saved(Image.new("RGB", (3000, 3000)), "PNG", compress_level=0)
     (file,) = write(tmp_path, {"torn.png": content[:-99_999]})
     errors, kept = measured(
         "before = resident()\n"
         "errors = extract(sys.argv[2], 5 * sys.argv[3:], jobs=2)\n"
-        "print(json.dumps([[str(error) for error in errors], resident() - before]))",
+        "print(json.dumps([errors, resident() - before]))",
         tiny_network,
         file,
     )
     assert len(errors) == 5
     assert all("is damaged" in error for error in errors)
-    assert kept < 200e6
+    assert kept < 100e6  # the pixels of five take 180 MB
 
 
-def test_a_photo_that_would_take_more_than_all_is_refused_in_words(tmp_path):
-    content = saved(Image.new("RGB", (8000, 8000)), "WEBP", lossless=True, quality=0, method=0)
-    says = (
-        r"has 8,000 x 8,000 pixels, and would take 1,\d{3} MB .* all photos together may take 900 MB\. Make it smaller"
-    )
-    with pytest.raises(PhotoError, match=says):
-        decode("large.webp", content, Dense().longest)
-    (tmp_path / "large.webp").write_bytes(content)
-    with pytest.raises(PhotoError, match=says):
-        load_image(Photo("large.webp", tmp_path / "large.webp"))
-    with Image.open(tmp_path / "large.webp") as opened, pytest.raises(PhotoError, match=says):
-        load_image(Photo("opened", opened))
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("large.webp", saved(Image.new("RGB", (8000, 8000)), "WEBP", lossless=True, quality=0, method=0)),
+        ("progressive.jpg", flat_jpeg(10_500, 10_500, progressive=True)),
+        ("tile.tif", tiff_with_a_large_tile(64).replace(struct.pack("<HHL", 322, 3, 1), struct.pack("<HHL", 322, 4, 1))
+         .replace(struct.pack("<L", 64), struct.pack("<L", 60_000_000), 1)),
+    ],
+)  # fmt: skip
+def test_a_photo_whose_decoder_would_take_gigabytes_is_refused_in_words(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    for photo in (Photo(name, content), Photo(name, tmp_path / name)):
+        with pytest.raises(
+            PhotoError, match="pixels, more than the .* million that are decoded|more pixels than are safe"
+        ):
+            load_image(photo, 448)
 
 
-def test_baseline_jpegs_and_photos_of_two_pictures_take_no_more_room_than_usual():
-    two = saved(Image.new("RGB", (4000, 3000)), "MPO", save_all=True, append_images=[Image.new("RGB", (400, 300))])
-    for content in (flat_jpeg(4000, 3000), flat_jpeg(10_000, 8_000), two):
-        image, needed = images._decode_within("x", content, Dense().longest, images._USUAL)
-        assert image is not None
-        assert needed < images._USUAL
-
-
-def test_bags_are_the_same_where_photos_have_to_wait_for_room(tmp_path, photo_folder, monkeypatch):
-    from patchvote import find_photos
-
+def test_bags_are_the_same_where_photos_have_to_wait_for_their_turn(photo_folder, monkeypatch):
     photos = find_photos(photo_folder)[::3]
     recipe = Recipe(sampling=Dense(sides=(64, 128)))
     plenty = Extractor(recipe, jobs=4)(photos)
-    monkeypatch.setattr(images, "MEMORY", MemoryLimit(34_000_000))  # one at a time
-    monkeypatch.setattr(images, "_USUAL", 1 << 20)  # and most of them twice
+    monkeypatch.setattr(images, "AT_ONCE", MemoryLimit(10_000))  # one at a time
+    monkeypatch.setattr(images, "_USUAL", 1_000)  # and all of them twice
     scarce = Extractor(recipe, jobs=4)(photos)
     np.testing.assert_array_equal(plenty.values, scarce.values)
-    assert images.MEMORY.free == images.MEMORY.size
+    assert images.AT_ONCE.free == images.AT_ONCE.size
 
 
-def test_room_is_given_back_when_decoding_fails(tmp_path):
+def test_the_turn_ends_when_decoding_fails():
     for content in (b"", b"no photo", flat_jpeg(4000, 4000, progressive=True)[:3000]):
-        (tmp_path / "x.jpg").write_bytes(content)
         with pytest.raises(PhotoError):
-            load_image(Photo("x.jpg", tmp_path / "x.jpg"))
-    assert images.MEMORY.free == images.MEMORY.size
+            decode("x.jpg", content)
+    assert images.AT_ONCE.free == images.AT_ONCE.size
 
 
-def test_a_file_that_changes_between_two_looks_is_read_again_with_more_room(tmp_path, monkeypatch):
+def test_a_file_that_changes_between_two_looks_waits_for_its_turn_again(tmp_path, monkeypatch):
     path = tmp_path / "x.png"
     path.write_bytes(saved(Image.new("RGB", (64, 64)), "PNG"))
-    real, contents = images._content, [flat_jpeg(9000, 3000), flat_jpeg(9000, 3000, progressive=True)]
+    contents = [flat_jpeg(3000, 1000), flat_jpeg(3000, 1000, progressive=True)]
+    real = images._content
     monkeypatch.setattr(images, "_content", lambda *a: contents.pop() if contents else real(*a))
-    assert load_image(Photo("x.png", path)).size == (9000, 3000)
+    assert load_image(Photo("x.png", path)).size == (3000, 1000)
     assert contents == []
-    assert images.MEMORY.free == images.MEMORY.size
+    assert images.AT_ONCE.free == images.AT_ONCE.size
 
 
-# --- room ---------------------------------------------------------------------------------------------------------
+# --- turns --------------------------------------------------------------------------------------------------------
 
 
 def test_those_who_wait_for_room_get_it_and_never_more_than_there_is():
@@ -286,14 +248,8 @@ def test_more_than_there_is_is_an_error_and_not_a_wait():
     ("content", "says"),
     [
         (flat_jpeg(64, 64, progressive=True, scans=5000), "more than 100 scans"),
-        (b"\xff\xd8" + jpeg_segment(0xFE, b"") * 500_000 + flat_jpeg(8, 8)[2:], "more than 10,000 segments"),
-        (b"\xff\xd8" + jpeg_segment(0xE1, b"Exif\0\0" + bytes(65_000)) * 300 + flat_jpeg(8, 8)[2:], "segments of EXIF"),
-        (b"\xff\xd8\xff\xd8" + bytes(20_000_000) + flat_jpeg(8, 8)[2:], "belong to nothing"),
-        (png_with(png_chunk(b"tEXt", b"a\0b") * 200_000), "more than 10,000 chunks"),
-        (saved(Image.new("P", (8, 8)), "GIF")[:13] + b"!\xfe" + b"\2ab" * 2_000_000, "too many blocks"),
-        (tiff_with_offsets(1_000_000), "1,000,000 strips or tiles"),
+        (tiff_with_offsets(1_000_000), "a tag of 1,000,000 numbers"),
     ],
-    ids=["scans", "segments", "exif", "junk", "chunks", "blocks", "strips"],
 )
 def test_a_header_that_no_photo_has_is_refused_before_a_decoder_sees_it(content, says, monkeypatch):
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("a decoder saw it"))
@@ -301,37 +257,35 @@ def test_a_header_that_no_photo_has_is_refused_before_a_decoder_sees_it(content,
         decode("x", content)
 
 
-def test_texts_that_inflate_wait_for_room_or_are_refused():
-    import zlib
-
-    text = png_chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 20)))
-    assert read_header(png_with(text * 20)).opening > 20 << 20
-    assert decode("x.png", png_with(text * 20)).size == (8, 8)
-    with pytest.raises(PhotoError, match="would take .* MB of memory"):
-        decode("x.png", png_with(text * 500))
+TEXT = png_chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 20)))
 
 
 @pytest.mark.parametrize(
-    ("content", "one_scan"),
+    "content",
     [
-        (flat_jpeg(64, 64), True),
-        (saved(Image.new("RGB", (64, 64)), "JPEG"), True),
-        (saved(Image.new("L", (64, 64)), "JPEG"), True),
-        (b"\xff\xd8" + jpeg_segment(0xE1, b"Exif\0\0xx") + flat_jpeg(64, 64)[2:], True),
-        (flat_jpeg(64, 64, parted=True), False),
-        (flat_jpeg(64, 64, progressive=True), False),
-        (saved(Image.new("RGB", (64, 64)), "JPEG", progressive=True), False),
-        (flat_jpeg(64, 64)[:40], False),
+        b"\xff\xd8" + jpeg_segment(0xFE, b"") * 100_000 + flat_jpeg(8, 8)[2:],
+        b"\xff\xd8" + jpeg_segment(0xE1, b"Exif\0\0" + bytes(65_000)) * 100 + flat_jpeg(8, 8)[2:],
+        b"\xff\xd8\xff\xd8" + bytes(2_000_000) + flat_jpeg(8, 8)[2:],
+        png_with(png_chunk(b"tEXt", b"a\0b") * 50_000),
+        png_with(TEXT * 20),
+        png_with(TEXT * 500),
+        saved(Image.new("P", (8, 8)), "GIF")[:13] + b"!\xfe" + b"\2ab" * 500_000,
+        tiff_with_offsets(20_000),
     ],
+    ids=["segments", "exif", "junk", "chunks", "texts", "too many texts", "blocks", "strips"],
 )
-def test_a_jpeg_in_one_scan_is_told_from_others(content, one_scan):
-    assert read_header(content).one_scan is one_scan
+def test_data_beside_the_pixels_is_read_or_refused_in_seconds(content):
+    before = time.process_time()
+    with contextlib.suppress(PhotoError):
+        assert decode("x", content).size == (8, 8)
+    assert time.process_time() - before < 5  # less than one where nothing else runs
 
 
-def test_headers_that_end_within_are_left_to_the_decoder():
+def test_headers_that_end_within_are_refused():
     for content in (flat_jpeg(64, 64), saved(Image.new("P", (8, 8)), "GIF"), tiff_with_offsets(8), png_with(b"")):
-        for end in range(len(content)):
-            read_header(content[:end])
+        for end in range(0, len(content) // 2, 3):
+            with pytest.raises(PhotoError):
+                decode("x", content[:end])
 
 
 @pytest.mark.parametrize("limit", [Image.MAX_IMAGE_PIXELS, None], ids=["Pillow's limit", "no limit of Pillow's"])
@@ -339,20 +293,14 @@ def test_headers_that_end_within_are_left_to_the_decoder():
 def test_a_jpeg_of_the_largest_size_is_refused_whatever_limit_pillow_has(limit, progressive, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     content = flat_jpeg(64, 64, progressive=progressive).replace(struct.pack(">HH", 64, 64), b"\xff\xdc\xff\xdc", 1)
-    with pytest.raises(
-        PhotoError, match="more pixels than are safe|would take .* MB of memory|more than the 100 million"
-    ):
+    with pytest.raises(PhotoError, match="more pixels than are safe|more than the 100 million"):
         decode("huge.jpg", content)
 
 
 def test_of_endless_animations_and_chains_only_the_first_frame_is_read():
-    frames = [Image.new("P", (8, 8), index % 7) for index in range(1500)]
+    frames = [Image.new("P", (8, 8), index % 7) for index in range(200)]
     for kind in ("GIF", "PNG", "TIFF"):
         content = saved(frames[0], kind, save_all=True, append_images=frames[1:])
         assert decode(f"x.{kind}", content).size == (8, 8)
-    colours = [Image.new("RGB", (8, 8), (index, 0, 0)) for index in range(200)]
+    colours = [Image.new("RGB", (8, 8), (index, 0, 0)) for index in range(50)]
     assert decode("x.webp", saved(colours[0], "WEBP", save_all=True, append_images=colours[1:])).size == (8, 8)
-    circle = bytearray(tiff_with_offsets(8))
-    end = 8 + 2 + 12 * 9
-    circle[end : end + 4] = struct.pack("<L", 8)  # the next directory is this one
-    assert decode("x.tif", bytes(circle)).size == (8, 8)

@@ -192,12 +192,6 @@ def test_photos_of_every_proportion_give_finite_descriptors_inside_the_image(siz
     assert (bag.boxes[0] == [0, 0, 1, 1]).all()
 
 
-def test_the_whole_image_can_be_left_out(photo_folder):
-    for sampling in (Dense(sides=(64,), whole=False), Patch(count=20, input=32, whole=False)):
-        bags = Extractor(Recipe(sampling=sampling))(find_photos(photo_folder)[:2])
-        assert bags.level.min() == 1
-
-
 def test_a_vector_network_serves_patches_and_says_that_it_cannot_look_densely(tiny_network, photo_folder):
     net = open_onnx(tiny_network, output="vector")
     recipe = Recipe(network=str(tiny_network), sampling=Patch(count=20, input=64))
@@ -206,23 +200,6 @@ def test_a_vector_network_serves_patches_and_says_that_it_cannot_look_densely(ti
         NetworkError, match="gives one vector per image, so it cannot be used densely. Use the mode 'patch'"
     ):
         Extractor(Recipe(network=str(tiny_network)), backbone=net)
-
-
-def test_a_feature_map_network_of_the_user_looks_densely(tiny_network, photo_folder):
-    net = open_onnx(tiny_network, output="features", scale=255)
-    bags = Extractor(Recipe(network=str(tiny_network), sampling=Dense(sides=(64,))), backbone=net)(
-        find_photos(photo_folder)[:2]
-    )
-    assert bags.dim == 6
-
-
-def test_no_photos_are_no_work():
-    assert list(Extractor(DENSE).stream([])) == []
-
-
-def test_there_must_be_a_thread():
-    with pytest.raises(PatchvoteError, match="jobs must be a whole number, at least 1, got 0"):
-        Extractor(jobs=0)
 
 
 def test_a_network_with_cells_so_small_that_a_photo_would_be_too_many_is_refused(tiny_network):

@@ -1,69 +1,50 @@
+"""A store is brought up to date: nothing is done twice, and nothing is lost."""
+
 from __future__ import annotations
 
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.full_disk import full_disk
 from helpers.quick_network import QUICK, QuickNetwork
 from helpers.shards import flip
-from helpers.unmeasured import unmeasured
 from patchvote import Dense, Extractor, Photo, PhotoError, Recipe, Store, StoreError, fill, find_photos
 
+module = sys.modules["patchvote.bags.fill"]
 TIMES = 180  # descriptors as large as those of a real network
 
-# A process that fills a store with many small shards and takes its time, so that there is something to interrupt.
-CHILD = """
-import sys, time
-sys.path.insert(0, {here!r})
+# Starts a process for each store that it is told, without the time that Python takes to start. Each fills the store
+# with many small shards and takes its time, so that a kill often strikes in the middle of a write.
+OFTEN = f"""
+import os, sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Extractor
 import patchvote.bags.fill as module
-module.SHARD_BYTES, module._LOOK_AROUND = {shard_bytes}, 4
-extractor = Extractor(QUICK, backbone=QuickNetwork({delay}, {times}), jobs=2)
 import patchvote.bags.shards as shards
+module.SHARD_BYTES, module._LOOK_AROUND = 20_000, 4
+extractor = Extractor(QUICK, backbone=QuickNetwork(0.002, {TIMES}), jobs=2)
 whole = shards._safetensors
-def slowly(*arguments):  # so that a kill often strikes in the middle of a write
+def slowly(*arguments):
     for part in whole(*arguments):
         part = bytes(part)
         for start in range(0, len(part), 4096):
             print("writing", flush=True)
-            time.sleep({write_delay})
+            time.sleep(0.001)
             yield part[start : start + 4096]
 shards._safetensors = slowly
-class Chosen:  # in the place of chance
-    def shuffle(self, groups):
-        if {backwards}:
-            groups.reverse()
-if {backwards} is not None:
-    module.random.Random = Chosen
-"""
-ONCE = """
-print("ready", flush=True)
-sys.stdin.readline()
-module.fill(sys.argv[2], sys.argv[1], extractor)
-"""
-# Stays where it is after ten photos.
-TEN = """
-def stay(filled):
-    if filled.done == 10:
-        print("ten", flush=True)
-        time.sleep(600)
-module.fill(sys.argv[2], sys.argv[1], extractor, progress=stay)
-"""
-# Starts a process for each store that it is told, without the time that Python takes to start.
-OFTEN = """
-import os
 for line in sys.stdin:
     child = os.fork()
     if not child:
@@ -72,31 +53,6 @@ for line in sys.stdin:
         os._exit(0)
     print("ended", os.waitpid(child, 0)[1], flush=True)
 """
-
-
-def program(delay: float, shard_bytes: int, write_delay: float = 0.0, backwards: bool | None = None) -> str:
-    here = str(Path(__file__).parent)
-    return CHILD.format(
-        here=here, times=TIMES, delay=delay, shard_bytes=shard_bytes, write_delay=write_delay, backwards=backwards
-    )
-
-
-def child(
-    photos: Path,
-    store: Path,
-    delay: float = 0.02,
-    shard_bytes: int = 20_000,
-    backwards: bool | None = None,
-    work: str = ONCE,
-) -> subprocess.Popen[str]:
-    code = program(delay, shard_bytes, backwards=backwards)
-    return subprocess.Popen(
-        [sys.executable, "-c", code + work, str(photos), str(store)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +81,14 @@ def assert_same_store(store: Store, reference: Store) -> None:
 
 
 def test_an_unchanged_file_is_not_even_read(photos, tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "_SETTLED", 0)
+    monkeypatch.setattr(module, "_SETTLED", 0)
     assert counts(fill(tmp_path / "store", photos, extractor)) == (40, 0, 0, 0)
     monkeypatch.setattr(sys.modules["patchvote.bags.extract"], "opened", lambda *_: pytest.fail("was read"))
     assert counts(fill(tmp_path / "store", photos, extractor)) == (0, 40, 0, 0)
 
 
 def test_two_files_of_equal_size_and_time_that_change_places_are_noticed(tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "_SETTLED", 0)
+    monkeypatch.setattr(module, "_SETTLED", 0)
     folder = tmp_path / "photos"
     for label, colour in (("a", "red"), ("b", "blue")):
         (folder / label).mkdir(parents=True)
@@ -163,7 +119,7 @@ def test_only_new_and_changed_photos_are_extracted(photos, tmp_path, extractor):
 
 
 def test_a_change_that_keeps_the_size_right_after_extraction_is_noticed(tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "_SETTLED", 600 * 10**9)  # however slow this machine is
+    monkeypatch.setattr(module, "_SETTLED", 600 * 10**9)  # however slow this machine is
     photo = tmp_path / "photos" / "a.bmp"
     photo.parent.mkdir()
     Image.new("RGB", (64, 64), "red").save(photo)  # just now: its time of change proves nothing yet
@@ -270,12 +226,6 @@ def test_a_strict_run_stops_at_the_first_bad_photo_and_keeps_what_came_before(ph
     assert len(Store.open(tmp_path / "store")) == 40
 
 
-def test_arrays_can_be_kept_too(tmp_path, extractor):
-    arrays = list(np.random.default_rng(0).integers(0, 255, (3, 64, 64, 3), dtype=np.uint8))
-    assert counts(fill(tmp_path / "store", arrays, extractor)) == (3, 0, 0, 0)
-    assert counts(fill(tmp_path / "store", arrays, extractor)) == (0, 3, 0, 0)
-
-
 def test_progress_is_told_after_every_photo(photos, tmp_path, extractor):
     seen = []
     fill(tmp_path / "store", photos, extractor, progress=lambda filled: seen.append((filled.done, filled.photos)))
@@ -317,7 +267,7 @@ def test_two_photos_of_one_name_are_refused_and_one_listed_twice_is_one(photos, 
 
 
 def test_a_torn_shard_is_set_aside_and_its_photos_are_extracted_again(photos, tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "SHARD_BYTES", 20_000)
+    monkeypatch.setattr(module, "SHARD_BYTES", 20_000)
     store = tmp_path / "store"
     fill(store, photos, extractor)
     torn = sorted(store.iterdir())[2]
@@ -395,10 +345,9 @@ def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_hap
     fill(tmp_path / "reference", photos, extractor)
     reference = Store.open(tmp_path / "reference")
     chance, kills, rounds, partly, torn = random.Random(20), 0, 0, 0, 0
-    code = program(delay=0.005, shard_bytes=20_000, write_delay=0.004) + OFTEN
-    command = [sys.executable, "-c", code, str(photos)]
+    command = [sys.executable, "-c", OFTEN, str(photos)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
-        while kills < 20:
+        while kills < 6:
             store = tmp_path / f"store {rounds}"
             rounds += 1
             while (status := killed_while_it_fills(starter, store, chance.randrange(40))) != 0:
@@ -410,81 +359,35 @@ def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_hap
             assert Store.open(store).summary()["superseded"] == 0  # no photo was extracted twice
             assert not list(store.glob(".*"))  # and nothing half-written is left
         starter.stdin.close()
-    assert partly >= 5  # the kills did strike in the middle of the work
-    assert torn >= 5  # and in the middle of writing a shard
+    assert partly >= 2  # the kills did strike in the middle of the work
+    assert torn >= 2  # and in the middle of writing a shard
 
 
-def test_two_writers_at_once_make_one_store(photos, tmp_path, extractor):
+def test_two_writers_at_once_make_one_store_and_share_the_work(photos, tmp_path, extractor, monkeypatch):
     fill(tmp_path / "reference", photos, extractor)
-    ways = (False, True)
-    processes = [child(photos, tmp_path / "store", delay=0.1, shard_bytes=1, backwards=way) for way in ways]
-    for process in processes:  # both begin when both are ready
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("begin\n")
-        process.stdin.flush()
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
+    monkeypatch.setattr(module, "SHARD_BYTES", 1)
+    monkeypatch.setattr(module, "_LOOK_AROUND", 4)
+    slow = [Extractor(QUICK, backbone=QuickNetwork(0.02, TIMES), jobs=1) for _ in range(2)]
+    with ThreadPoolExecutor() as threads:
+        one, other = threads.map(lambda extractor: fill(tmp_path / "store", photos, extractor), slow)
     store = Store.open(tmp_path / "store")
     assert_same_store(store, Store.open(tmp_path / "reference"))
-    writers = {path.name.split("-")[1] for path in (tmp_path / "store").iterdir()}
-    assert writers == {str(process.pid) for process in processes}
-    assert store.summary()["superseded"] <= 24  # they shared the work: each alone would have done 40
+    assert one.extracted + other.extracted == 40 + store.summary()["superseded"] < 70  # each alone would have done 40
 
 
-@pytest.mark.parametrize("limit", ["small disk", "small files"])
-def test_a_full_disk_is_a_clear_error_and_the_store_stays_readable(photos, tmp_path, extractor, limit):
-    store = tmp_path / "store"
-    store.mkdir()
-    script = program(delay=0, shard_bytes=60_000) + ONCE
-    wrapped = """
-import resource, sys, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-from patchvote import PatchvoteError
-try:
-    exec(sys.argv.pop(1))
-except PatchvoteError as error:
-    sys.exit("error: " + str(error))
-"""
-    mounted, set_limit = False, None
-    if limit == "small disk":
-        mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(store)]
-        mounted = shutil.which("mount") is not None and subprocess.run(mount, capture_output=True).returncode == 0
-        if not mounted:
-            pytest.skip("this user may not mount a small disk")
-    else:
-
-        def set_limit() -> None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-
-    try:
-        command = [sys.executable, "-c", wrapped, script, str(photos), str(store)]
-        process = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, preexec_fn=set_limit, env=unmeasured()
-        )
-        assert process.returncode == 1
-        assert "cannot be written" in process.stderr
-        assert "run the same command again to continue" in process.stderr
-        assert "Traceback" not in process.stderr
-        assert not list(store.glob(".*"))
-        if mounted:
-            kept = len(Store.open(store).load()[0])
-            assert 0 < kept < 40
-            subprocess.run(["mount", "-o", "remount,size=50m", str(store)], check=True)
-            assert fill(store, photos, extractor).kept == kept
-        else:
-            fill(store, photos, extractor)
-        assert len(Store.open(store)) == 40
-    finally:
-        if mounted:
-            subprocess.run(["umount", str(store)], check=True)
+def test_a_full_disk_is_a_clear_error_and_the_store_stays_readable(photos, tmp_path, extractor):
+    with full_disk(50_000), pytest.raises(StoreError, match="cannot be written: .* run the same command again"):
+        fill(tmp_path / "store", photos, extractor)
+    assert not list((tmp_path / "store").glob(".*"))
+    fill(tmp_path / "store", photos, extractor)
+    assert len(Store.open(tmp_path / "store")) == 40
 
 
-def test_ctrl_c_keeps_what_was_extracted(photos, tmp_path):
-    process = child(photos, tmp_path / "store", delay=0, shard_bytes=10**9, work=TEN)
-    assert process.stdout.readline() == "ten\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in errors
-    assert 10 <= len(Store.open(tmp_path / "store")) < 40
+def test_ctrl_c_keeps_what_was_extracted(photos, tmp_path, extractor):
+    def interrupt(filled):
+        if filled.done == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill(tmp_path / "store", photos, extractor, progress=interrupt)
+    assert len(Store.open(tmp_path / "store")) == 10

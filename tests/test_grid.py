@@ -113,11 +113,6 @@ def test_levels_share_the_count_from_the_whole_image_to_the_largest_patch():
     assert parts == pytest.approx([33, 33, 33], abs=3)
 
 
-def test_the_whole_image_is_one_of_the_count():
-    for patch in (Patch(count=101, levels=1), Patch(count=100, levels=1, whole=False)):
-        assert len(patch.pixel_boxes(200, 200)[0]) == patch.count  # ten by ten, and the whole image if it is wanted
-
-
 def test_smaller_patches_take_over_what_larger_ones_have_no_room_for():
     _, level = Patch(count=100, smallest=16, levels=2, whole=False).pixel_boxes(32, 40)
     assert np.bincount(level)[2] == 9  # one column, nine rows
@@ -200,8 +195,6 @@ def test_the_limits_themselves_are_allowed(make):
         (lambda: Dense(sides=(True,)), "sides of Dense"),
         (lambda: Dense(sides=(64,) * 17), "1 to 16 sides, got 17"),
         (lambda: Dense(sides=()), "1 to 16 sides, got 0"),
-        (lambda: Dense(whole=1), "whole of Dense must be True or False, got 1"),
-        (lambda: Patch(whole="yes"), "whole of Patch must be True or False, got 'yes'"),
         (lambda: Patch(count=0), "count of Patch"),
         (lambda: Patch(count=10_001), "count of Patch"),
         (lambda: Patch(count=3), "a count of 3 is too few for 3 levels"),
@@ -216,7 +209,6 @@ def test_the_limits_themselves_are_allowed(make):
         (lambda: Patch(side=4_097), "side of Patch"),
         (lambda: Patch(input=0), "input of Patch"),
         (lambda: Patch(input=2_049), "input of Patch"),
-        (lambda: Patch(count=17, input=2_048), "17 patches of 2,048 px are 71,303,168 pixels"),
     ],
 )
 def test_what_is_just_beyond_a_limit_is_refused_by_name(make, says):

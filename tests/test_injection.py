@@ -129,12 +129,6 @@ def test_no_separator_of_a_spreadsheet_makes_a_formula_of_a_name(name):
                 assert not re.match('[\\s"]*[=+@\uff1d-]', cell), (delimiter, cell)
 
 
-def test_csv_that_a_terminal_shows_holds_no_escape_code(command, photos, model):
-    done = command("predict", model, photos / COLOUR)
-    assert not OBEYED.search(done.out)
-    assert r"red\x1b[31m\x9b5m" in done.out
-
-
 def test_a_name_that_is_no_text_costs_no_answer(command, photos, model, tmp_path, monkeypatch):
     monkeypatch.chdir(photos / NO_TEXT)
     files = [f"{name}.png" for name in NAMES]

@@ -13,7 +13,6 @@ import onnx
 import pytest
 from PIL import Image
 
-from conftest import ROOT
 from helpers.command import network_in
 from patchvote import PatchvoteError
 from patchvote.cli.demo import run as run_demo
@@ -202,13 +201,6 @@ def test_add_through_a_link_writes_the_model_and_keeps_link_and_mode(place, comm
     assert (place / "shelf" / "m.patchvote").stat().st_mode & 0o777 == 0o640
 
 
-def test_reports_of_two_models_with_dots_in_their_names_do_not_meet(place, command):
-    (place / "m.patchvote").rename(place / "m.v2.patchvote")
-    assert command("evaluate", "m.v2.patchvote", "photos").code == 0
-    assert (place / "m.v2-photos.html").exists()
-    assert not (place / "m.html").exists()
-
-
 def test_the_demo_deletes_and_replaces_nobodys_photos(tmp_path):
     mine = tmp_path / "photos" / "cat" / "1.jpg"
     mine.parent.mkdir(parents=True)
@@ -217,23 +209,6 @@ def test_the_demo_deletes_and_replaces_nobodys_photos(tmp_path):
     with pytest.raises(PatchvoteError, match="1.jpg would be replaced by a picture, but it is an image that patchvote"):
         run_demo(tmp_path)
     assert digests(tmp_path) == before
-
-
-def test_the_demo_replaces_nobodys_photos_through_a_link(tmp_path):
-    mine = tmp_path / "mine" / "00.png"
-    mine.parent.mkdir()
-    Image.new("RGB", (8, 8)).save(mine)
-    (tmp_path / "demo" / "photos" / "train").mkdir(parents=True)
-    (tmp_path / "demo" / "photos" / "train" / "brick").symlink_to(tmp_path / "mine")
-    before = digests(tmp_path)
-    with pytest.raises(PatchvoteError, match="00.png would be replaced by a picture, but it is an image"):
-        run_demo(tmp_path / "demo")
-    assert digests(tmp_path) == before
-
-
-def test_pages_of_the_documentation_are_not_outputs():
-    assert kind_of(ROOT / "docs" / "evidence.jpg") is None
-    assert kind_of(ROOT / "README.md") is None
 
 
 def test_an_empty_file_is_somebodys_and_a_link_to_nowhere_may_become_an_output(tmp_path):

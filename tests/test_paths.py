@@ -72,8 +72,3 @@ def test_null_on_standard_input_that_was_not_announced_is_told(place, command, m
     monkeypatch.setattr(sys, "stdin", io.StringIO("photos/iris/1.jpg\0photos/iris/2.jpg\0"))
     done = command("predict", "m.patchvote", "-")
     assert (done.code, "add -0: find … -print0 | patchvote … -0 -" in done.err) == (1, True)
-
-
-def test_null_without_standard_input_is_refused(place, command):
-    done = command("predict", "m.patchvote", "-0", "photos")
-    assert (done.code, "-0 is about paths on standard input" in done.err) == (2, True)

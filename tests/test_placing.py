@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchvote import PatchvoteError, PhotoError
+from patchvote import PhotoError
 from patchvote.photos import placing
 from patchvote.photos.folder_names import folder_name, folder_names
 from patchvote.photos.placing import How, Placer, copy_new, move_new
-from patchvote.utils.remote import place as place_of
 
 HOSTILE = (
     "../x",
@@ -76,15 +75,6 @@ def test_all_classes_get_folders_of_their_own_on_every_file_system(labels):
         assert name not in ("", ".", "..")
         assert not set('/\\:*?"<>|\0') & set(name)
         assert name == name.strip()
-
-
-def test_ordinary_classes_keep_their_names():
-    labels = ["cat", "Straße & Café", "桜", "living room", "100 % wool", "it's", "a.b", "v2.0-final"]
-    assert folder_names(labels) == {label: label for label in labels}
-
-
-def test_classes_that_differ_by_case_get_different_folders():
-    assert list(folder_names(["cat", "CAT", "Cat"]).values()) == ["cat", "CAT (2)", "Cat (3)"]
 
 
 # --- copies, links and moves ------------------------------------------------------------------------------------------
@@ -171,16 +161,6 @@ def test_a_moved_photo_takes_the_place_of_a_link_to_it(other_disk, photo, tmp_pa
     assert list((tmp_path / "out" / "cat").iterdir()) == [link]
 
 
-def test_a_link_to_a_copy_elsewhere_does_not_count_as_the_moved_photo(photo, tmp_path):
-    elsewhere = tmp_path / "elsewhere.jpg"
-    elsewhere.write_bytes(b"a photo")
-    (tmp_path / "out" / "cat").mkdir(parents=True)
-    (tmp_path / "out" / "cat" / "1.jpg").symlink_to(elsewhere)
-    moved = Placer(tmp_path / "out", How.move).put(photo, "cat")
-    assert moved.name == "1 (2).jpg"
-    assert moved.read_bytes() == b"a photo"
-
-
 def test_a_photo_that_is_moved_to_where_it_is_stays(tmp_path):
     (tmp_path / "out" / "cat").mkdir(parents=True)
     photo = tmp_path / "out" / "cat" / "1.jpg"
@@ -235,20 +215,6 @@ def test_ctrl_c_leaves_no_part_of_a_copy(hard_links, photo, tmp_path, monkeypatc
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [photo]
 
 
-def test_ctrl_c_between_the_name_and_the_content_leaves_no_empty_file(photo, tmp_path, monkeypatch):
-    def refused(*_):
-        raise OSError(errno.EPERM, "no links here")
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "link", refused)
-    monkeypatch.setattr(Path, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        copy_new(photo, tmp_path / "copy.jpg")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [photo]
-
-
 def test_a_photo_that_cannot_be_removed_is_not_moved(photo, tmp_path, monkeypatch):
     unlink = Path.unlink
 
@@ -290,8 +256,25 @@ def test_links_are_not_moved_and_pipes_are_not_copied(photo, tmp_path):
     assert (tmp_path / "in" / "2.jpg").is_symlink()
 
 
-def test_a_file_or_a_remote_place_is_no_folder_for_photos(photo, tmp_path):
-    with pytest.raises(PatchvoteError, match="it is not a folder"):
-        Placer(photo)
-    with pytest.raises(PatchvoteError, match="on this machine only"):
-        Placer(place_of("memory://out"))
+def test_a_link_to_a_copy_elsewhere_does_not_count_as_the_moved_photo(photo, tmp_path):
+    elsewhere = tmp_path / "elsewhere.jpg"
+    elsewhere.write_bytes(b"a photo")
+    (tmp_path / "out" / "cat").mkdir(parents=True)
+    (tmp_path / "out" / "cat" / "1.jpg").symlink_to(elsewhere)
+    moved = Placer(tmp_path / "out", How.move).put(photo, "cat")
+    assert moved.name == "1 (2).jpg"
+    assert moved.read_bytes() == b"a photo"
+
+
+def test_ctrl_c_between_the_name_and_the_content_leaves_no_empty_file(photo, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        copy_new(photo, tmp_path / "copy.jpg")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [photo]

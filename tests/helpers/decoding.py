@@ -6,7 +6,7 @@ from PIL import Image
 
 from patchvote.photos.decode import opened
 from patchvote.photos.find import Photo
-from patchvote.photos.safety import Longest
+from patchvote.photos.pixels import Longest
 
 
 def decode(name: str, content: bytes, longest: Longest | None = None) -> Image.Image:

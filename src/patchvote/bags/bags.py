@@ -7,7 +7,6 @@ matrix, and `offsets` says where each bag starts. Nothing here knows about class
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, overload
 
@@ -56,12 +55,8 @@ class Bags:
         n = len(values)
         if offsets.ndim != 1 or len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
             raise ValueError(f"offsets must rise from 0 to the number of descriptors, {n}, got {brief(self.offsets)}.")
-        boxes, level = self.boxes, self.level
-        if boxes is None:
-            boxes = np.tile(np.array([0, 0, 1, 1], dtype=np.float32), (n, 1))
-        if level is None:
-            level = np.zeros(n, dtype=np.int16)
-        boxes, level = np.asarray(boxes, dtype=np.float32), np.asarray(level, dtype=np.int16)
+        boxes = np.asarray(np.tile([0, 0, 1, 1], (n, 1)) if self.boxes is None else self.boxes, np.float32)
+        level = np.asarray(np.zeros(n) if self.level is None else self.level, np.int16)
         if boxes.shape != (n, 4) or level.shape != (n,):
             raise ValueError(
                 f"{n} descriptors need boxes of shape ({n}, 4) and level of shape ({n},), "
@@ -119,16 +114,11 @@ class Bags:
     def __getitem__(self, key: slice | npt.ArrayLike) -> Bags: ...
     def __getitem__(self, key: Any) -> Bags:
         """Select bags by number, slice, list of numbers or mask; the result is always `Bags`."""
-        if isinstance(key, slice):
-            start, stop, step = key.indices(len(self))
-            return self._run(start, max(start, stop)) if step == 1 else self._gather(np.arange(start, stop, step))
-        try:
-            index = operator.index(key)
-        except TypeError:
-            return self._gather(self._indices(key))
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"there is no bag {index}: there are {len(self)}.")
-        return self._run(index % len(self), index % len(self) + 1)
+        if isinstance(key, slice) and key.step in (None, 1):
+            start, stop, _ = key.indices(len(self))
+            return self._run(start, max(start, stop))
+        chosen = np.arange(len(self))[np.asarray(key, int) if np.size(key) == 0 else key]
+        return self._run(int(chosen), int(chosen) + 1) if chosen.ndim == 0 else self._gather(chosen)
 
     def __repr__(self) -> str:
         return f"<Bags: {len(self):,} bags, {len(self.values):,} descriptors of {self.dim:,} features>"
@@ -164,18 +154,6 @@ class Bags:
             result[i] = bag.mean(axis=0, dtype=np.float64)
         return result
 
-    def with_positions(self, weight: float = 1.0) -> Bags:
-        """Append the centre of each box, in 0..1, times `weight`, as two more features; a weight of 0 appends nothing.
-
-        The paper appends absolute positions in pixels. They would outweigh the descriptor, so they are relative here.
-        """
-        if weight == 0:
-            return self
-        centre = (self.boxes[:, :2] + self.boxes[:, 2:]) * np.float32(weight / 2)
-        dtype = self.values.dtype if self.values.dtype.kind == "f" else centre.dtype  # whole numbers cannot hold them
-        values = np.concatenate([self.values, centre.astype(dtype)], axis=1)
-        return dataclasses.replace(self, values=values)
-
     def astype(self, dtype: npt.DTypeLike) -> Bags:
         """Return the same bags with `values` of another dtype."""
         if np.dtype(dtype) == np.float32:
@@ -186,9 +164,16 @@ class Bags:
             values = self.values.astype(dtype, copy=False)
         return dataclasses.replace(self, values=values)
 
-    def frozen(self) -> Bags:
-        """Return the same bags as views that cannot be written to, without copying."""
-        return Bags(_read_only(self.values), _read_only(self.offsets), _read_only(self.boxes), _read_only(self.level))
+    def rounded(self, dtype: npt.DTypeLike) -> Bags:
+        """Return the same bags with `values` of a smaller type; ValueError if a number does not fit."""
+        # NaN if any value is; twice over the values is faster than a copy of their sizes.
+        largest = float(np.maximum(self.values.max(initial=0), -self.values.min(initial=0)))
+        if not largest <= float(np.finfo(dtype).max):
+            raise ValueError(
+                f"a descriptor of it is not finite, or does not fit into {np.dtype(dtype).name}. Look at the network's "
+                "preprocessing."
+            )
+        return self.astype(dtype)
 
     def _run(self, start: int, stop: int) -> Bags:
         """Return the bags from `start` to `stop` as a view, without copying."""
@@ -201,25 +186,6 @@ class Bags:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         rows = np.repeat(self.offsets[indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
         return Bags(self.values[rows], offsets, self.boxes[rows], self.level[rows])
-
-    def _indices(self, key: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        indices = np.asarray(key)
-        if indices.dtype == bool:
-            if indices.shape != (len(self),):
-                raise IndexError(f"a mask over {len(self)} bags needs that many entries, got {indices.shape}.")
-            return np.flatnonzero(indices)
-        if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-            raise IndexError(f"bags are selected by whole numbers, a slice or a mask, got {key!r}.")
-        indices = indices.astype(np.int64)
-        if indices.size and not (-len(self) <= indices.min() and indices.max() < len(self)):
-            raise IndexError(f"there are {len(self)} bags, asked for numbers {indices.min()} to {indices.max()}.")
-        return indices % len(self) if indices.size else indices
-
-
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _one_bag(bag: Any, index: int) -> Bags:

@@ -42,11 +42,6 @@ def _whole(owner: object, most: int, **numbers: object) -> None:
             )
 
 
-def _flag(owner: object, whole: object) -> None:
-    if not isinstance(whole, bool):
-        raise PatchvoteError(f"whole of {type(owner).__name__} must be True or False, got {brief(whole)}.")
-
-
 @dataclasses.dataclass(frozen=True)
 class Dense:
     """Samples every cell of the feature map of the whole image, at several scales.
@@ -69,7 +64,6 @@ class Dense:
             raise PatchvoteError(f"Dense takes 1 to {_MAX_SCALES} sides, got {len(self.sides):,}.")
         for side in self.sides:
             _whole(self, _MAX_SIDE, sides=side)
-        _flag(self, self.whole)
 
     def longest(self, width: int, height: int) -> int:
         """Return the longest side in pixels that is used of an image of this size."""
@@ -126,7 +120,6 @@ class Patch:
         _whole(self, _MAX_LEVELS, levels=self.levels)
         _whole(self, _MAX_PATCH, smallest=self.smallest)
         _whole(self, _MAX_WORKING_SIDE, side=self.side)
-        _flag(self, self.whole)
         if self.largest > _MAX_PATCH:
             raise PatchvoteError(
                 f"the largest patch of Patch must have at most {_MAX_PATCH:,} px; {self.levels} levels from "
@@ -134,7 +127,6 @@ class Patch:
             )
         if self.input is not None:
             _whole(self, _MAX_SIDE, input=self.input)
-            check_pixels(self.count, self.input)
         if self.count < self.levels + self.whole:
             raise PatchvoteError(f"a count of {self.count} is too few for {self.levels} levels: give each one patch.")
 

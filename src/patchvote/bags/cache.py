@@ -24,7 +24,7 @@ import time
 import warnings
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,18 +40,18 @@ from ..utils.files import open_regular, temporary_folder
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted
 from .bags import Bags
-from .extract import Described, Extractor, check_files, lost_photo, same_extractor
+from .extract import Described, Extractor, ExtractorJob, check_files, lost_photo
 
 # Bytes of all bags in the user's cache: the summaries of 100,000 photos, or the whole bags of 9,000.
 DEFAULT_BOUND = 5_000_000_000
 VARIABLE = "PATCHVOTE_CACHE_SIZE"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_KIND = re.compile(r"(?P<network>.+)-(?P<mode>[a-z]+)-[0-9a-f]{12}", re.DOTALL)
+_KIND = re.compile(r".+-[a-z]+-[0-9a-f]{12}", re.DOTALL)  # network, mode, and digest of the recipe
 _BAG = re.compile(r"[0-9a-f]{64}\.bag")
 _TEMPORARY = ".writing-"
 _ABANDONED = 86400.0  # seconds after which a temporary file is removed: no file is written for so long
 _CHECKSUM_BYTES = 16
-_PER_TASK = 64  # photos; a worker that ends loses only the one at which it was
+_NAMED = 3  # damaged files that a sentence names
 
 
 class Kept(Protocol):
@@ -82,13 +82,8 @@ class _Whole:
     name: str = "whole"
 
     def of(self, bag: Bags) -> Bags:
-        """Return the bag in float16; ValueError if a number of it does not fit."""
-        largest = float(np.maximum(bag.values.max(initial=0), -bag.values.min(initial=0)))  # NaN if any value is
-        if not largest <= float(np.finfo(np.float16).max):
-            raise ValueError(
-                "a descriptor of it is not finite, or does not fit into float16. Look at the network's preprocessing."
-            )
-        return bag.astype(np.float16)
+        """Return the bag in float16."""
+        return bag.rounded(np.float16)
 
     def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a file."""
@@ -122,7 +117,7 @@ class Filled:
     seconds : float
         Time taken so far.
     damaged : list of str
-        Files that were found damaged; their photos were extracted again.
+        Names of files that were found damaged; their photos were extracted again.
     """
 
     photos: int
@@ -138,6 +133,19 @@ class Filled:
         return self.kept + self.extracted + len(self.skipped)
 
 
+def damage(files: Sequence[str]) -> list[str]:
+    """Return one sentence about damaged files of a cache, however many there are; none if there are none.
+
+    Examples
+    --------
+    >>> damage(["a.bag", "b.bag", "c.bag", "d.bag"])
+    ['4 files of the cache were damaged and made again: a.bag, b.bag, c.bag, …']
+    """
+    named = ", ".join([*files[:_NAMED], *(["…"] if len(files) > _NAMED else [])])
+    what = counted(len(files), "file of the cache was", "files of the cache were")
+    return [f"{what} damaged and made again: {named}"] if files else []
+
+
 def described(
     photos: Sequence[Photo],
     extractor: Extractor,
@@ -150,33 +158,11 @@ def described(
 ) -> Generator[Described, None, None]:
     """Yield what is kept of the bags of photos, in order: from the cache, or else from the network.
 
-    Parameters
-    ----------
-    photos : sequence of Photo
-        The photos.
-    extractor : Extractor
-        Extractor that makes bags.
-    kept : Kept
-        What is kept of each bag.
-    cache : path, None or False
-        Folder of the cache, the user's by default; False keeps nothing. What is yielded does not depend on it.
-    engine : Engine, optional
-        Engine whose workers extract the photos and write the files of the cache, which this process reads. They have to
-        see the folder under the same path; without a cache, that is a folder in the system's temporary folder.
-    progress : function, optional
-        Called after each photo with what was done so far.
-    filled : Filled, optional
-        Record to which it is added what was done.
-
-    Yields
-    ------
-    Described
-        `bag` is what is kept, `whole` the whole bag if it has just come from the network.
-
-    Raises
-    ------
-    StoreError
-        If workers have to read an image in memory, or cannot write to the folder, or another one than this process.
+    `cache` is a folder, the user's by default; False keeps nothing. What is yielded does not depend on it: `bag` is
+    what is kept, `whole` the whole bag if it has just come from the network. With an `engine`, its workers extract the
+    photos and write the files of the cache, which this process reads: they have to see the folder under the same path;
+    without a cache, that is a folder in the system's temporary folder. `progress` is called after each photo with what
+    was done, which is added to `filled`.
     """
     filled = Filled(len(photos)) if filled is None else filled
     start = time.monotonic() - filled.seconds
@@ -201,7 +187,7 @@ def described(
 
 
 class _Folder(Container[str]):
-    """The files of one kind: a container of the digests of photos."""
+    """The files of one kind: a container of the digests of photos. Without a path, nothing is kept."""
 
     def __init__(self, path: Path | None, kept: Kept, *, must_write: bool = False) -> None:
         self.path, self.kept, self.must_write = path, kept, must_write
@@ -227,16 +213,24 @@ class _Folder(Container[str]):
         except (ValueError, SafetensorError):
             with contextlib.suppress(OSError):
                 path.unlink()
-            filled.damaged.append(f"{path} was damaged and is removed; its photo was extracted again.")
+            filled.damaged.append(path.name)
             return None
 
     def write(self, digest: str, kept: Bags) -> None:
         """Write what is kept of a photo; the first time that it is not possible, warn, and write nothing more."""
         if self.path is None or not self.writes:
             return
-        data = save({name: np.ascontiguousarray(array) for name, array in self.kept.pack(kept).items()})
+        content = save({name: np.ascontiguousarray(array) for name, array in self.kept.pack(kept).items()})
         try:
-            self._write(self._file(digest), data)
+            self.make()  # it is new, or another process has cleared the cache
+            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=self.path)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(self._checksum(digest, content) + content)
+                os.replace(temporary, self._file(digest))  # noqa: PTH105 - both may be text
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise
         except OSError as error:
             if self.must_write:
                 raise StoreError(f"{self.path} cannot be written by a worker: {error.strerror or error}.") from error
@@ -244,22 +238,6 @@ class _Folder(Container[str]):
             _warn(self.path.parent.parent, error)
         else:
             self.wrote = True
-
-    def _write(self, path: Path, data: bytes) -> None:
-        try:
-            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
-        except FileNotFoundError:  # it is new, or another process has cleared the cache
-            self.make()
-            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(self._checksum(path.stem, data))
-                file.write(data)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
     def make(self) -> None:
         """Make the folder, for its owner alone."""
@@ -283,15 +261,6 @@ def _opened(
 ) -> Iterator[_Folder]:
     """Open the folder of a cache, or a temporary one for workers; then cut the cache down to its bound."""
     root, bound = root_of(cache), bound_of(cache)
-    if engine is not None and root is not None:
-        try:
-            folder = _Folder(base_of(root, extractor) / kept.name, kept)
-            folder.make()
-            with tempfile.TemporaryFile(dir=folder.path):
-                pass
-        except OSError as error:
-            _warn(root, error)
-            root = None
     with contextlib.ExitStack() as stack:
         if root is None and engine is not None:
             root, bound = stack.enter_context(temporary_folder()), None
@@ -338,8 +307,7 @@ def reduced(item: Described, kept: Kept) -> Described:
 # --- workers ----------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class _Written:
+class _Written(NamedTuple):
     """What a worker reports of a photo: its digest and file if it could be read, or else the reason."""
 
     digest: str
@@ -349,19 +317,15 @@ class _Written:
 
 
 @dataclasses.dataclass(frozen=True)
-class _WritingJob:
+class _WritingJob(ExtractorJob):
     """The job of a worker that fills a folder of a cache: photos in, files on disk, records out."""
 
     folder: Path
     kept: Kept
-    extractor: Callable[[], Extractor]
-    fingerprint: str
-    name: str = "extract"
-    per_task: int = _PER_TASK
 
     def start(self) -> Callable[[Sequence[Photo]], list[_Written]]:
         """Load the network, and return the function that writes what is kept of some photos."""
-        extractor = same_extractor(self.extractor, self.fingerprint)
+        extractor = self.made()
 
         def work(photos: Sequence[Photo]) -> list[_Written]:
             folder, filled = _Folder(self.folder, self.kept, must_write=True), Filled(len(photos))
@@ -379,7 +343,7 @@ def _from_workers(
 ) -> Generator[tuple[Described, bool], None, None]:
     """Have the workers of an engine extract photos; yield what they have written, as `_extracted` does."""
     check_files(photos)
-    job = _WritingJob(Path(f"{folder.path}"), folder.kept, extractor.again, extractor.backbone.spec.fingerprint)
+    job = _WritingJob(extractor.again, extractor.backbone.spec.fingerprint, Path(f"{folder.path}"), folder.kept)
     with contextlib.closing(engine.run(job, photos)) as results:
         for photo, written in zip(photos, in_order(results), strict=True):
             if isinstance(written, Lost):
@@ -402,17 +366,11 @@ def _from_workers(
 
 
 def root_of(cache: str | Path | bool | None) -> Path | None:
-    """Return the folder of a cache: the user's for None or True; None for False, and where nothing may be kept.
-
-    Raises
-    ------
-    PatchvoteError
-        The folder is on another file system, where times of use cannot be set.
-    """
+    """Return the folder of a cache: the user's for None or True; None for False, and where nothing may be kept."""
     if cache is False or bound_of(cache) == 0:
         return None
     root = bags_folder() if isinstance(cache, bool | None) else place(cache)
-    if isinstance(root, RemotePath):
+    if isinstance(root, RemotePath):  # times of use cannot be set there
         raise PatchvoteError(
             f"the cache must be a folder of this machine, got {root}. A store may be there: `patchvote extract PHOTOS "
             "STORE`."
@@ -448,11 +406,6 @@ def bound_of(cache: str | Path | bool | None = None) -> int | None:
 def parse_size(text: str) -> int | None:
     """Return a number of bytes, None for "unlimited".
 
-    Raises
-    ------
-    PatchvoteError
-        It is not a size.
-
     Examples
     --------
     >>> parse_size("500 MB"), parse_size("1.5g"), parse_size("0"), parse_size("unlimited")
@@ -482,8 +435,7 @@ def _warn(root: Path, error: OSError) -> None:
 # --- what is in a cache -----------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class CachedFile:
+class CachedFile(NamedTuple):
     """A file of a cache: its path, its size in bytes, and the time of its last use in seconds since 1970."""
 
     path: Path
@@ -506,17 +458,17 @@ def files_in(root: Path) -> Iterator[CachedFile]:
 
 def _folders_in(folder: Path | str) -> list[os.DirEntry[str]]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        return sorted((one for one in entries if one.is_dir(follow_symlinks=False)), key=lambda one: one.name)
+        return [one for one in entries if one.is_dir(follow_symlinks=False)]
     return []
 
 
 def trim(root: Path, bound: int | None) -> None:
     """Remove abandoned temporary files, then the bags that were used longest ago until the rest fits the bound."""
-    bags, chosen, now = [], [], time.time()
+    bags, chosen = [], []
     for file in files_in(root):
         if not file.path.name.startswith(_TEMPORARY):
             bags.append(file)
-        elif now - file.used > _ABANDONED:
+        elif time.time() - file.used > _ABANDONED:
             chosen.append(file)
     excess = 0 if bound is None else sum(file.size for file in bags) - bound
     for file in sorted(bags, key=lambda file: file.used):
@@ -546,62 +498,41 @@ def _remove(files: Iterable[CachedFile]) -> int:
     return removed
 
 
-@dataclasses.dataclass(frozen=True)
-class CachedKind:
-    """The files of a cache for one network, recipe and way to keep bags.
-
-    Parameters
-    ----------
-    folder : Path
-        Their folder.
-    digests : frozenset of str
-        Digests of the photos.
-    size : int
-        Bytes of the files.
-    used : float
-        Time of the last use, in seconds since 1970.
-    """
+class CachedKind(NamedTuple):
+    """The files of a cache for one network, recipe and way to keep bags: their photos, bytes, and time of last use."""
 
     folder: Path
+    network: str
+    mode: str
     digests: frozenset[str]
     size: int
     used: float
 
-    @property
-    def words(self) -> tuple[str, str, str]:
-        """Name of the network, mode of the recipe, and name of what is kept."""
-        match = _KIND.fullmatch(self.folder.parent.name)
-        return (match["network"], match["mode"], self.folder.name) if match else ("", "", self.folder.name)
-
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
         used = datetime.datetime.fromtimestamp(self.used, datetime.UTC).isoformat(timespec="seconds")
-        what = dict(zip(("network", "mode", "keeps"), self.words, strict=True))
-        return {"folder": str(self.folder), **what, "photos": len(self.digests), "bytes": self.size, "used": used}
+        what = {"folder": str(self.folder), "network": self.network, "mode": self.mode, "keeps": self.folder.name}
+        return {**what, "photos": len(self.digests), "bytes": self.size, "used": used}
 
     def sentence(self, now: float) -> str:
         """Return it in words; `now` is the time in seconds since 1970."""
-        network, mode, keeps = self.words
-        what = "all descriptors" if keeps == WHOLE.name else "a summary"
+        what = "all descriptors" if self.folder.name == WHOLE.name else "a summary"
         photos = counted(len(self.digests), "photo")
-        return f"{network}, {mode}: {what} of each of {photos}, last used {ago(now - self.used)}"
+        return f"{self.network}, {self.mode}: {what} of each of {photos}, last used {ago(now - self.used)}"
 
 
 def kinds_in(root: Path) -> list[CachedKind]:
     """Return what is in a cache, what was used last first."""
-    files: dict[Path, list[CachedFile]] = collections.defaultdict(list)
+    folders: dict[Path, list[CachedFile]] = collections.defaultdict(list)
     for file in files_in(root):
         if _BAG.fullmatch(file.path.name):
-            files[file.path.parent].append(file)
-    kinds = [
-        CachedKind(
-            folder,
-            frozenset(file.path.stem for file in within),
-            sum(file.size for file in within),
-            max(file.used for file in within),
-        )
-        for folder, within in files.items()
-    ]
+            folders[file.path.parent].append(file)
+    kinds = []
+    for folder, files in folders.items():
+        network, mode, _ = folder.parent.name.rsplit("-", 2)
+        digests = frozenset(file.path.stem for file in files)
+        size, used = sum(file.size for file in files), max(file.used for file in files)
+        kinds.append(CachedKind(folder, network, mode, digests, size, used))
     return sorted(kinds, key=lambda kind: -kind.used)
 
 

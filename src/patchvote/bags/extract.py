@@ -37,7 +37,7 @@ from .recipe import Recipe, as_recipe, fitting
 # slower than batches of 2. Fewer waste the call: single tiles of 64 px are slower than batches of 32
 # (benchmarks/extract.py measures both).
 _BATCH_PIXELS = 1 << 17
-PER_TASK = 64  # photos; a worker that ends loses no more
+_PER_TASK = 64  # photos; a worker that ends loses no more
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -348,16 +348,33 @@ class _Pipeline:
 # --- workers ----------------------------------------------------------------------------------------------------------
 
 
-def same_extractor(make: Callable[[], Extractor], fingerprint: str) -> Extractor:
-    """Make the extractor of a worker, whose network must have this fingerprint."""
-    extractor = make()
-    spec = extractor.backbone.spec
-    if spec.fingerprint != fingerprint:
-        raise StoreError(
-            f"a worker has another network {spec.name!r} (checksum of its weights {spec.fingerprint}, expected "
-            f"{fingerprint}). All machines of the cluster need the same file or package."
-        )
-    return extractor
+@dataclasses.dataclass(frozen=True)
+class ExtractorJob:
+    """What the jobs of workers that extract photos share: each makes the extractor, whose network has a fingerprint."""
+
+    extractor: Callable[[], Extractor]
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        """Name of the stage, for a dashboard."""
+        return "extract"
+
+    @property
+    def per_task(self) -> int:
+        """Number of photos that a worker gets at once."""
+        return _PER_TASK
+
+    def made(self) -> Extractor:
+        """Make the extractor of a worker, and check its network."""
+        extractor = self.extractor()
+        spec = extractor.backbone.spec
+        if spec.fingerprint != self.fingerprint:
+            raise StoreError(
+                f"a worker has another network {spec.name!r} (checksum of its weights {spec.fingerprint}, expected "
+                f"{self.fingerprint}). All machines of the cluster need the same file or package."
+            )
+        return extractor
 
 
 def check_files(photos: Iterable[Photo]) -> None:

@@ -27,7 +27,7 @@ from ..utils.schema import brief
 from ..utils.terminal import none_readable
 from .bags import Bags
 from .cache import Filled
-from .extract import PER_TASK, Described, Extractor, check_files, lost_photo, same_extractor
+from .extract import Described, Extractor, ExtractorJob, check_files, lost_photo
 from .recipe import Recipe
 from .shards import DTYPES, ENDING, SET_ASIDE, SHARD_BYTES, Entry, Shard, ShardWriter, is_own_name, shard_files
 from .store import Store
@@ -110,7 +110,11 @@ def fill(
         raise StoreError(f"dtype of a store must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     if not isinstance(extractor, Extractor):
         raise PatchvoteError(f"extractor of fill must be an Extractor, got {brief(extractor)}.")
-    return _Filling(place(path), find_photos(source), extractor, dtype, strict, progress, engine).run()
+    photos, path, spec = distinct(find_photos(source)), place(path), extractor.backbone.spec
+    _make_folder(path)
+    remove_abandoned(path)
+    index = _Index(path, extractor.recipe, spec.fingerprint, spec.dim, dtype)
+    return _Filling(photos, extractor, index, strict, progress).run(engine)
 
 
 def store_of(items: Iterable[Described], extractor: Extractor, folder: Path) -> Store:
@@ -217,7 +221,7 @@ def _store_bags(
 
     def stamped() -> Iterator[Photo]:
         for photo in photos:
-            stamps[photo.name] = stamp_of(photo)
+            stamps[photo.name] = _stamp_of(photo)
             yield photo
 
     with contextlib.closing(extractor.stream(stamped(), index.bags)) as stream:
@@ -231,7 +235,7 @@ def _store_bags(
                 yield _Stored(item.photo, entry, error=error)
 
 
-def stamp_of(photo: Photo) -> tuple[int, int]:
+def _stamp_of(photo: Photo) -> tuple[int, int]:
     """Return size and time of change of a photo's file, or zeros if they cannot be relied on.
 
     The time is the later of mtime and ctime: any program can set mtime, and ctime also changes with the file's name.
@@ -247,20 +251,16 @@ def stamp_of(photo: Photo) -> tuple[int, int]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _StoringJob:
+class _StoringJob(ExtractorJob):
     """The job of a worker that fills a store: photos in, shards on disk, records out."""
 
     path: Path
-    extractor: Callable[[], Extractor]
-    fingerprint: str
     dtype: str
     shard_bytes: int
-    name: str = "extract"
-    per_task: int = PER_TASK
 
     def start(self) -> Callable[[Sequence[Photo]], list[_Stored]]:
         """Load the network, and return the function that stores the bags of some photos."""
-        extractor = same_extractor(self.extractor, self.fingerprint)
+        extractor = self.made()
         index = _Index(self.path, extractor.recipe, self.fingerprint, extractor.backbone.spec.dim, self.dtype)
 
         def work(photos: Sequence[Photo]) -> list[_Stored]:
@@ -276,26 +276,15 @@ class _Filling:
     """One run of `fill`."""
 
     def __init__(
-        self,
-        path: Path,
-        photos: list[Photo],
-        extractor: Extractor,
-        dtype: str | None,
-        strict: bool,
-        progress: Progress | None,
-        engine: Engine | None,
+        self, photos: list[Photo], extractor: Extractor, index: _Index, strict: bool, progress: Progress | None
     ) -> None:
-        self.path, self.photos, self.extractor = path, distinct(photos), extractor
-        self.strict, self.progress, self.engine = strict, progress, engine
-        spec = extractor.backbone.spec
-        self.index = _Index(path, extractor.recipe, spec.fingerprint, spec.dim, dtype)
-        self.result = StoreFilled(len(self.photos), damaged=self.index.damaged)
+        self.photos, self.extractor, self.index = photos, extractor, index
+        self.strict, self.progress = strict, progress
+        self.result = StoreFilled(len(photos), damaged=index.damaged)
         self.started = time.monotonic()
         self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not requested
 
-    def run(self) -> StoreFilled:
-        _make_folder(self.path)
-        remove_abandoned(self.path)
+    def run(self, engine: Engine | None) -> StoreFilled:
         self.index.look_around()
         requested = {photo.name for photo in self.photos}
         self.others = {name: entry.digest for name, entry in self.index.known.items() if name not in requested}
@@ -306,8 +295,8 @@ class _Filling:
         with contextlib.closing(self.index.writer(SHARD_BYTES)) as writer:
             stream = (
                 _store_bags(self._draw(missing), self.extractor, self.index, writer)
-                if self.engine is None
-                else self._from_workers(self.engine, missing)
+                if engine is None
+                else self._from_workers(engine, missing)
             )
             with contextlib.closing(stream):
                 for stored in stream:
@@ -320,15 +309,15 @@ class _Filling:
     def _from_workers(self, engine: Engine, todo: list[Photo]) -> Generator[_Stored, None, None]:
         """Have the workers of an engine extract photos; yield what became of each."""
         check_files(todo)
-        fingerprint = self.extractor.backbone.spec.fingerprint
-        job = _StoringJob(self.path, self.extractor.again, fingerprint, self.index.dtype, SHARD_BYTES)
+        index = self.index
+        job = _StoringJob(self.extractor.again, index.fingerprint, index.path, index.dtype, SHARD_BYTES)
         with contextlib.closing(engine.run(job, todo)) as results:
             for number, stored in results:
                 if isinstance(stored, Lost):
                     photo = todo[number]
                     stored = _Stored(photo, Entry(photo.name, photo.label, ""), error=lost_photo(photo.name, stored))
-                elif stored.error is None and not stored.descriptors and stored.entry.digest not in self.index.bags:
-                    self.index.look_around()  # it may be in a shard of a worker that has ended
+                elif stored.error is None and not stored.descriptors and stored.entry.digest not in index.bags:
+                    index.look_around()  # it may be in a shard of a worker that has ended
                 yield stored
 
     def _draw(self, todo: list[Photo]) -> Iterator[Photo]:
@@ -352,7 +341,7 @@ class _Filling:
         entry = self.index.known.get(photo.name)
         if entry is None or entry.label != photo.label or not entry.modified:
             return False
-        return (entry.size, entry.modified) == stamp_of(photo)
+        return (entry.size, entry.modified) == _stamp_of(photo)
 
     def _take(self, stored: _Stored, writer: ShardWriter) -> None:
         """Record what became of a photo that was read; reuse the bag of a content that is in the store."""

@@ -14,7 +14,6 @@ from ..errors import PatchvoteError
 from ..networks import EMBEDDED, Activation, NetworkSpec
 from ..networks.names import NameFromFile
 from ..utils.schema import brief
-from ..utils.terminal import nearest
 from .boxes import Dense, Patch
 
 _MAX_NETWORK = 1 << 16  # characters in the name of a network: room for several of the longest paths
@@ -73,10 +72,10 @@ class Recipe:
         try:
             fields: dict[str, Any] = json.loads(text)
             sampling_class = _MODES[fields.pop("mode")]
-            sampling = _known_only(sampling_class, fields.pop("sampling"))
+            sampling = fields.pop("sampling")
             if "sides" in sampling:
                 sampling["sides"] = tuple(sampling["sides"])
-            recipe = cls(sampling=sampling_class(**sampling), **_known_only(cls, fields))
+            recipe = cls(sampling=sampling_class(**sampling), **fields)
             return dataclasses.replace(recipe, network=NameFromFile(recipe.network))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise PatchvoteError(f"this is not a recipe: {brief(text)} ({brief(str(error))}).") from None
@@ -97,14 +96,3 @@ def fitting(recipe: Recipe, spec: NetworkSpec) -> Recipe:
         return recipe
     sampling = dataclasses.replace(recipe.sampling, sides=(max(spec.fixed_size),))
     return dataclasses.replace(recipe, sampling=sampling)
-
-
-def _known_only(owner: type, settings: dict[str, Any]) -> dict[str, Any]:
-    known = [field.name for field in dataclasses.fields(owner)]
-    for name in settings:
-        if name not in known:
-            raise PatchvoteError(
-                f"{brief(name)} is not a setting of {owner.__name__}.{nearest(name[:100], known)} "
-                "It may come from a newer version of patchvote."
-            )
-    return dict(settings)

@@ -101,15 +101,7 @@ class Shard:
 
     @classmethod
     def open(cls, path: Path) -> Shard:
-        """Read the header of a shard, and verify it.
-
-        Raises
-        ------
-        DamagedShardError
-            If the file is damaged.
-        StoreError
-            If the file cannot be read, or is not a shard.
-        """
+        """Read the header of a shard, and verify it; `DamagedShardError`, or `StoreError` if it is no shard."""
         try:
             with open_regular(path) as file:
                 metadata, places = read_header(file)
@@ -138,7 +130,7 @@ class Shard:
             raise DamagedShardError(f"{path.name} is damaged, or no part of a store: {error!s:.200}") from error
 
     def bag(self, index: int) -> Bags:
-        """Read and verify the bag of one photo, in its type on disk; raises as `read_into` does."""
+        """Read and verify the bag of one photo, in its type on disk."""
         rows = int(self.offsets[index + 1] - self.offsets[index])
         values: npt.NDArray[Any] = np.empty((rows, self.dim), DTYPES[self.dtype])
         bag = Bags(values, np.array([0, rows]), np.empty((rows, 4), np.float32), np.empty(rows, np.int16))
@@ -146,15 +138,7 @@ class Shard:
         return bag
 
     def read_into(self, wanted: Iterable[tuple[int, Bags]]) -> None:
-        """Read and verify bags, given their indices and bags of the same sizes, which are overwritten.
-
-        Raises
-        ------
-        DamagedShardError
-            If a bag is not what was written.
-        StoreError
-            If the shard is no longer there.
-        """
+        """Read and verify bags, given their indices and bags of the same sizes, which are overwritten."""
         buffer: npt.NDArray[Any] = np.empty((0, self.dim), self.dtype)
         try:
             with open_regular(self.path) as file:
@@ -180,10 +164,9 @@ class Shard:
 
 def _check_header(path: Path, metadata: Mapping[str, str], places: Mapping[str, Place]) -> None:
     """Refuse a file that is no shard, or whose arrays do not fit one another, before any array is read."""
-    version = metadata.get("format", "")
-    if version.startswith("patchvote-bags-") and version != FORMAT:
-        raise StoreError(f"{path.name} was made by another version of patchvote: extract its photos again.")
-    if version != FORMAT:
+    if (version := metadata.get("format", "")) != FORMAT:
+        if version.startswith("patchvote-bags-"):
+            raise StoreError(f"{path.name} was made by another version of patchvote: extract its photos again.")
         raise ValueError(f"its format is {version[:40]!r}")
     rows, dim = places["values"].shape
     count = places["offsets"].shape[0]
@@ -312,11 +295,11 @@ def write_shard(
     bags: Sequence[Bags],
     forgotten: Sequence[str] = (),
 ) -> Path:
-    """Write a shard atomically, and return its path.
+    """Write a shard atomically, and return its path. Without entries, one empty bag sets the shapes.
 
     Its name begins with the time, which shows the later of two shards with the same photo; if a clock went back, with
     the number after the largest in the folder. It also has the process and random digits, so that any number of
-    processes and machines can write at once. Without entries, one empty bag sets the shapes.
+    processes and machines can write at once.
     """
     metadata = {
         "format": FORMAT,
@@ -377,12 +360,8 @@ def _moments(bags: Sequence[Bags]) -> npt.NDArray[np.float64]:
 
 def cast(name: str, bag: Bags, dtype: str) -> Bags:
     """Return the bag of the photo `name` in the dtype of a store; raises PhotoError if a descriptor does not fit."""
-    # NaN if any value is; twice over the values is faster than a copy of their sizes.
-    largest = float(np.maximum(bag.values.max(initial=0), -bag.values.min(initial=0)))
-    if not largest <= float(np.finfo(DTYPES[dtype]).max):
-        advice = "Keep them in float32 (`--dtype float32`), or look" if dtype != "float32" else "Look"
-        raise PhotoError(
-            name,
-            f"a descriptor of it is not finite, or does not fit into {dtype}. {advice} at the network's preprocessing.",
-        )
-    return bag.astype(DTYPES[dtype])
+    try:
+        return bag.rounded(dtype)
+    except ValueError as error:
+        advice = "" if dtype == "float32" else " Or keep them in float32 (`--dtype float32`)."
+        raise PhotoError(name, f"{error}{advice}") from None

@@ -74,8 +74,9 @@ class Store:
         self.names = sorted(numbers)
         # The bags of all shards are numbered one after the other: a million tuples of shard and index take too much.
         self._numbers = np.array([numbers[name] for name in self.names], np.int64)
-        labels = list(itertools.chain.from_iterable(shard.labels for shard in self.shards))
-        self.labels: Labels = _label_array([labels[number] for number in self._numbers.tolist()])
+        every = list(itertools.chain.from_iterable(shard.labels for shard in self.shards))
+        labels = [every[number] for number in self._numbers.tolist()]
+        self.labels: Labels = np.array(labels, object if None in labels else str)
         self.sizes = np.concatenate([np.diff(shard.offsets) for shard in self.shards])[self._numbers]
 
     @classmethod
@@ -136,7 +137,7 @@ class Store:
         StoreError
             If a bag is not what was written, with the names of the shard and the photo; or a shard is gone.
         """
-        chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
+        chosen = self._chosen(indices)
         if not len(chosen):
             raise StoreError("no photos were requested.")
         offsets = np.concatenate([[0], np.cumsum(self.sizes[chosen])]).astype(np.int64)
@@ -163,6 +164,14 @@ class Store:
             with ThreadPoolExecutor(_READERS, thread_name_prefix="patchvote-shards") as threads:
                 collections.deque(threads.map(read, runs), maxlen=0)  # raises what the first bad shard raised
         return bags, self.labels[chosen]
+
+    def _chosen(self, indices: npt.ArrayLike | None) -> npt.NDArray[np.int64]:
+        numbers = np.arange(len(self))
+        return (
+            numbers
+            if indices is None
+            else numbers[np.atleast_1d(np.asarray(indices, None if np.size(indices) else int))]
+        )
 
     def order_on_disk(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the photos in the order of their bags on disk, which is the fastest to read."""
@@ -198,20 +207,12 @@ class Store:
         indices: npt.ArrayLike | None = None,
         dtype: npt.DTypeLike = np.float32,
     ) -> Iterator[tuple[Bags, Labels]]:
-        """Yield the photos in blocks of at most `descriptors` descriptors, more only if a single photo has more.
+        """Yield all photos, or those with the numbers `indices`, in blocks of at most so many descriptors.
 
-        Parameters
-        ----------
-        descriptors : int
-            Most descriptors per block; each takes ``dim`` numbers.
-        seed : int, optional
-            Seed to shuffle the photos, so that each block is a random sample of all. By default they are not shuffled.
-        indices : sequence of int, optional
-            Numbers of the photos to read; all by default.
-        dtype
-            Type of the descriptors.
+        A photo that has more is a block of its own. With a `seed`, the photos are shuffled, so that each block is a
+        random sample of all.
         """
-        chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
+        chosen = self._chosen(indices)
         if seed is not None:
             chosen = np.random.default_rng(seed).permutation(chosen)
         block: list[int] = []
@@ -264,21 +265,6 @@ def _newest_numbers(shards: Sequence[Shard]) -> dict[str, int]:
         for name in shard.forgotten:
             numbers.pop(name, None)
     return numbers
-
-
-def _whole_numbers(indices: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
-    chosen = np.atleast_1d(np.asarray(indices))
-    if chosen.size and (chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= count):
-        raise IndexError(f"photos of this store have the numbers 0 to {count - 1}, got {indices!r}.")
-    return chosen.astype(np.int64)
-
-
-def _label_array(labels: list[str | None]) -> Labels:
-    if any(label is None for label in labels):
-        array = np.empty(len(labels), dtype=object)
-        array[:] = labels
-        return array
-    return np.array(labels, dtype=str)
 
 
 @dataclasses.dataclass(frozen=True)

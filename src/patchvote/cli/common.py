@@ -172,7 +172,7 @@ def tell_one_scale(extractor: Extractor) -> None:
 
 
 def tell_skipped(classifier: ImageClassifier) -> None:
-    """Print which photos could not be read, what else was passed over, and which shards of the cache were damaged."""
+    """Print which photos could not be read, what else was passed over, and what was damaged in the cache."""
     say(*classifier.damaged)
     for error in classifier.skipped:
         say(f"skipped {error}")

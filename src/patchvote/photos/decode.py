@@ -2,8 +2,8 @@
 
 Rotation from EXIF is applied; palette, CMYK and 16-bit images become RGB or grey; transparent parts become white; only
 the first frame of an animation is used. Files that claim more pixels than a photo has are refused before a byte is
-decoded. All threads together use at most one gigabyte: the memory that a photo needs is known from its header, and it
-waits until that much is free.
+decoded. All threads together decode a limited number of pixels at once, which take about a gigabyte: a large photo
+waits until others are done.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import hashlib
 import io
 import math
 import os
+import struct
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from ..errors import PhotoError
 from ..utils.files import open_regular
@@ -26,43 +27,40 @@ from ..utils.machine import MemoryLimit, give_back_memory
 from ..utils.remote import RemotePath
 from .find import MAX_BYTES, Photo
 from .formats import formats_of, reason_of
-from .pixels import BAND, from_array, upright
-from .safety import Header, Longest, footprint, read_header
+from .pixels import BAND, Longest, from_array, upright
 
 MAX_PIXELS = 100_000_000
-# Bytes for files and decoding, of all threads together: a gigabyte, less a tenth that the C library may keep.
-MEMORY = MemoryLimit(900_000_000)
+# Pixels that all threads together decode at once: most decoders take 8 to 16 bytes for each, and none more than 24. A
+# photo that has more is decoded alone.
+AT_ONCE = MemoryLimit(40_000_000)
 SHOWN = 1024  # longest side in pixels at which a photo is drawn in pictures and reports
 _LARGE = 16_000_000  # pixels above which an image is reduced before it is resized
-_USUAL = 32 << 20  # bytes that suffice to decode nearly every photo; the others are read again with more
+_USUAL = (
+    2_000_000  # pixels of nearly every photo, once a JPEG is reduced; the others are read again when it is their turn
+)
+_COSTLY = ("WEBP", "AVIF", "HEIF")  # formats whose decoders hold up to four copies: half as many pixels are decoded
+_FILE_BYTES = 8  # of a file that count as a pixel, since it is in memory as well
+_MAX_SCANS = 100  # scans of a JPEG, each a pass over all pixels; encoders write about ten
+_MAX_NUMBERS = 65_536  # in a tag of a TIFF, such as the places of its strips; Pillow makes an object of each
+_TIFF_BYTES = (1, 2, 7)  # types of tags that stay bytes
 
 
 @contextlib.contextmanager
 def opened(
     photo: Photo, longest: Longest | None = None, known: Container[str] = (), *, keep: bool = False
 ) -> Iterator[tuple[Image.Image | None, str]]:
-    """Read and decode a photo, and reserve the memory for it until the end of the block.
+    """Read and decode a photo, when it is its turn: until the end of the block, others wait if they are too large.
 
-    Parameters
-    ----------
-    photo : Photo
-        Photo to read.
-    longest : function, optional
-        Function from width and height to the longest side in pixels that will be used. A larger image is decoded (JPEG)
-        or reduced (other formats) to the smallest fraction that keeps at least twice that side.
-    known : container of str
-        Digests of contents that need not be decoded.
-    keep : bool, default False
-        Keep the image open after the end of the block.
-
-    Yields
-    ------
-    image : Pillow image or None
-        Upright image of mode RGB, or L if it has no colour (a third of the work); None if its digest is known.
-    digest : str
-        SHA-256 of the photo's content.
+    Yields the upright image, of mode RGB, or L if it has no colour (a third of the work), and the SHA-256 of the
+    photo's content; None in place of the image if that digest is `known`. `longest` returns the longest side in pixels
+    that will be used of an image of some width and height: a larger one is decoded (JPEG) or reduced (other formats) to
+    the smallest fraction that keeps at least twice that side. With `keep`, the image stays open after the block.
     """
-    with _decoded(photo, longest, known) as (image, digest):
+    if isinstance(photo.source, (Path, bytes)):
+        decoded = _decoded_file(photo.name, photo.source, longest, known)
+    else:
+        decoded = _decoded_image(photo, known)
+    with decoded as (image, digest):
         try:
             yield image, digest
         finally:
@@ -71,36 +69,33 @@ def opened(
 
 
 @contextlib.contextmanager
-def _decoded(photo: Photo, longest: Longest | None, known: Container[str]) -> Iterator[tuple[Image.Image | None, str]]:
-    if not isinstance(photo.source, (Path, bytes)):
-        with _room_for_given(photo):
-            image, digest = _copy_given(photo)
-            yield (None if digest in known else image), digest
-        return
-    room = _USUAL
+def _decoded_file(
+    name: str, source: Path | bytes, longest: Longest | None, known: Container[str]
+) -> Iterator[tuple[Image.Image | None, str]]:
+    turn = _USUAL
     while True:
-        size = _file_size(photo.name, photo.source) if isinstance(photo.source, Path) else 0
-        _check_fits(photo.name, size, room)
-        with _taken(size + room):
-            content = _content(photo.name, photo.source, size)
+        size = _file_size(name, source) if isinstance(source, Path) else len(source)
+        turn = max(turn, size // _FILE_BYTES)
+        with _turn(turn):
+            content = _content(name, source, size)
             digest = hashlib.sha256(content).hexdigest()
             if digest in known:
                 yield None, digest
                 return
-            decoded, room = _decode_within(photo.name, content, longest, room)
+            image, turn = _decode_within(name, content, longest, turn)
             del content
-            if decoded is not None:
-                yield decoded, digest
+            if image is not None:
+                yield image, digest
                 return
 
 
 def digest_of(photo: Photo) -> str:
     """Return the digest of a photo that `opened` yields; a file is not decoded for it."""
     if isinstance(photo.source, (Path, bytes)):
-        size = _file_size(photo.name, photo.source) if isinstance(photo.source, Path) else 0
+        size = _file_size(photo.name, photo.source) if isinstance(photo.source, Path) else len(photo.source)
         return hashlib.sha256(_content(photo.name, photo.source, size)).hexdigest()
-    with _room_for_given(photo):
-        return _copy_given(photo)[1]
+    with _decoded_image(photo, ()) as (_, digest):
+        return digest
 
 
 def load_image(photo: Photo, side: int | None = None) -> Image.Image:
@@ -150,32 +145,27 @@ def _read_errors(name: str, path: Path) -> Iterator[None]:
         raise PhotoError(name, f"cannot be read: {reason}.") from None
 
 
-def _decode_within(name: str, content: bytes, longest: Longest | None, room: int) -> tuple[Image.Image | None, int]:
-    """Decode a photo if `room` bytes suffice; return the image, or None, and the bytes that it needs."""
+def _decode_within(name: str, content: bytes, longest: Longest | None, turn: int) -> tuple[Image.Image | None, int]:
+    """Decode a photo of at most `turn` pixels; return the image, or None, and how many pixels it has."""
     try:
-        header = read_header(content)
-        if header.opening > room:
-            _check_fits(name, len(content), header.opening + _USUAL)
-            return None, header.opening + _USUAL
+        _check_header(content)
         with Image.open(io.BytesIO(content), formats=formats_of(content)) as image, contextlib.closing(image):
             size = image.size
             if longest is not None:  # the JPEG decoder decodes at a fraction of the size; others ignore `draft`
                 scale = 2 * longest(*size) / max(size)
                 if scale < 1:
                     image.draft("RGB", (max(1, int(size[0] * scale)), max(1, int(size[1] * scale))))
-            pixels = image.width * image.height
-            if pixels > MAX_PIXELS:
+            pixels = _pixels_to_decode(image, size)
+            most = MAX_PIXELS // 2 if image.format in _COSTLY else MAX_PIXELS
+            if pixels > most:
                 raise PhotoError(
                     name,
-                    f"has {image.width:,} x {image.height:,} pixels, more than the {MAX_PIXELS / 1e6:,.0f} million "
-                    "that are decoded. Make it smaller.",
+                    f"has {size[0]:,} x {size[1]:,} pixels, more than the {most / 1e6:,.0f} million that are decoded. "
+                    "Make it smaller, or save it as an ordinary JPEG (not a progressive one).",
                 )
-            reduce_to = longest if pixels > _LARGE else None
-            needed = footprint(image, size, header, reduce_to)
-            if needed > room:
-                _check_fits(name, len(content), needed, f"has {size[0]:,} x {size[1]:,} pixels, and ")
-                return None, needed
-            return upright(image, reduce_to, close=True), needed
+            if pixels > turn:
+                return None, pixels
+            return upright(image, longest if pixels > _LARGE else None, close=True), pixels
     except PhotoError as error:
         reason = error.reason
     except Exception as error:  # decoders raise nearly anything on damaged files
@@ -184,57 +174,66 @@ def _decode_within(name: str, content: bytes, longest: Longest | None, room: int
     raise PhotoError(name, reason)
 
 
+def _check_header(content: bytes) -> None:
+    """Refuse headers of some bytes for which a decoder takes minutes or gigabytes; `ValueError` says why."""
+    if content.startswith(b"\xff\xd8\xff") and content.count(b"\xff\xda") > _MAX_SCANS:
+        raise ValueError(f"it has more than {_MAX_SCANS} scans")
+    if content[:4] not in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+        return
+    order, big = "<" if content.startswith(b"II") else ">", b"+" in content[2:4]
+    address, count, entry = ("Q", "Q", "HHQQ") if big else ("L", "H", "HHLL")
+    with contextlib.suppress(struct.error):  # the file is cut off, which the decoder reports
+        (first,) = struct.unpack_from(order + address, content, 8 if big else 4)
+        (tags,) = struct.unpack_from(order + count, content, first)
+        first += struct.calcsize(order + count)
+        for number in range(tags):
+            place = first + number * struct.calcsize(order + entry)
+            _, kind, values, _ = struct.unpack_from(order + entry, content, place)
+            if kind not in _TIFF_BYTES and values > _MAX_NUMBERS:
+                raise ValueError(f"it has a tag of {values:,} numbers")
+
+
+def _pixels_to_decode(image: Any, size: tuple[int, int]) -> int:
+    """Return how many pixels a decoder holds of an image of this size, which is opened, with `draft` applied.
+
+    Progressive JPEGs hold all of them whatever the scale, and TIFFs a whole tile, which may be larger than the image.
+    """
+    if image.format in ("JPEG", "MPO") and "progressive" not in image.info:
+        return int(math.prod(image.size))
+    tile = [int(np.max(image.tag_v2.get(tag, 0))) for tag in (322, 323)] if image.format == "TIFF" else [0]
+    return max(math.prod(size), math.prod(tile))
+
+
 @contextlib.contextmanager
-def _taken(count: int) -> Iterator[None]:
-    """Reserve `count` bytes, and return large amounts to the system before another thread may reserve them."""
-    with MEMORY.take(count):
+def _turn(pixels: int) -> Iterator[None]:
+    """Wait for the turn of so many pixels; return what large ones took to the system before the next turn."""
+    with AT_ONCE.take(min(pixels, AT_ONCE.size)):
         try:
             yield
         finally:
-            if count > 2 * _USUAL:
+            if pixels > 2 * _USUAL:
                 give_back_memory()
 
 
-def _check_fits(name: str, file_size: int, room: int, what: str = "") -> None:
-    if file_size + room > MEMORY.size:
-        raise PhotoError(
-            name,
-            f"{what}would take {(file_size + room) / 1e6:,.0f} MB of memory to decode; all photos together may take "
-            f"{MEMORY.size / 1e6:,.0f} MB. Make it smaller, or save it as an ordinary JPEG (not a progressive one).",
-        )
-
-
 @contextlib.contextmanager
-def _room_for_given(photo: Photo) -> Iterator[None]:
-    """Reserve the memory for copies of an image that the caller has opened or holds in memory."""
-    given = photo.source
-    # An image that is opened, but not yet decoded. Pillow does not tell this for WebP.
-    if isinstance(given, ImageFile.ImageFile) and (given.tile or given.format == "WEBP"):
-        needed = footprint(given, given.size, Header(), None)
-        _check_fits(photo.name, 0, needed, f"has {given.width:,} x {given.height:,} pixels, and ")
-    else:
-        shape: tuple[int, ...] = given.size if isinstance(given, Image.Image) else np.asarray(given).shape[:2]
-        needed = min(12 * math.prod(shape), MEMORY.size)  # an image that is in memory already is never refused
-    with _taken(needed):
-        yield
-
-
-def _copy_given(photo: Photo) -> tuple[Image.Image, str]:
-    """Return an upright copy of an image that the caller passed, and a digest of its pixels."""
+def _decoded_image(photo: Photo, known: Container[str]) -> Iterator[tuple[Image.Image | None, str]]:
+    """Yield an upright copy of an image that the caller passed, and a digest of its pixels."""
     given: Any = photo.source
-    try:
-        image = upright(given if isinstance(given, Image.Image) else from_array(photo.name, given))
-    except PhotoError:
-        raise
-    except Exception as error:  # the image may only now be decoded
-        raise PhotoError(photo.name, _reason(b"", error)) from error
-    if 0 in image.size:
-        raise PhotoError(photo.name, f"has no pixels: its size is {image.size}.")
-    digest = hashlib.sha256(f"{image.mode} {image.size}".encode())
-    rows = max(1, BAND // image.width)
-    for top in range(0, image.height, rows):
-        digest.update(image.crop((0, top, image.width, min(top + rows, image.height))).tobytes())
-    return image, digest.hexdigest()
+    shape: tuple[int, ...] = given.size if isinstance(given, Image.Image) else np.asarray(given).shape[:2]
+    with _turn(math.prod(shape)):
+        try:
+            image = upright(given if isinstance(given, Image.Image) else from_array(photo.name, given))
+        except PhotoError:
+            raise
+        except Exception as error:  # the image may only now be decoded
+            raise PhotoError(photo.name, _reason(b"", error)) from error
+        if 0 in image.size:
+            raise PhotoError(photo.name, f"has no pixels: its size is {image.size}.")
+        digest = hashlib.sha256(f"{image.mode} {image.size}".encode())
+        rows = max(1, BAND // image.width)
+        for top in range(0, image.height, rows):
+            digest.update(image.crop((0, top, image.width, min(top + rows, image.height))).tobytes())
+        yield (None if digest.hexdigest() in known else image), digest.hexdigest()
 
 
 def _reason(content: bytes, error: Exception) -> str:

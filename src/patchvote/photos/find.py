@@ -15,7 +15,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,28 +30,14 @@ from .formats import PHOTO_TYPES, endings, how_to_read, is_photo
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import Columns, read_manifest
 
-
-class Table(Protocol):
-    """A table with named columns, such as a DataFrame of pandas."""
-
-    columns: Any
-
-    def to_dict(self, orient: Any) -> Any:
-        """Return the rows, for `orient="records"`."""
-
-
 OnePhoto = str | Path | bytes | IO[bytes] | Image.Image | npt.NDArray[Any]
+Table = Any  # with named columns, such as a DataFrame of pandas
 Source = OnePhoto | Table | Sequence["OnePhoto | Photo"]
-MAX_BYTES = 400_000_000  # of the content of one photo; less than half of what decoding may take (`decode.MEMORY`)
+MAX_BYTES = 400_000_000  # of the content of one photo
 _MAX_SHOWN = 5  # endings, folders, links or classes that a sentence lists
 _MAX_NAMES = 1000  # names in a folder that are compared with one that does not exist
 # Types of labels. Every label becomes text, so that with mixed types 1 and "1" would become the same class.
-_LABEL_TYPES = {
-    "text": (str,),
-    "a truth value": (bool, np.bool_),
-    "a whole number": (int, np.integer),
-    "a number": (float, np.floating),
-}
+_LABEL_TYPES = ((str,), (bool, np.bool_), (int, np.integer), (float, np.floating))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,23 +149,19 @@ def find_photos(source: Source, columns: Columns | Mapping[str, str] | None = No
         return source
     if isinstance(source, (str, Path)):
         return _from_path(place(source), named)
-    if hasattr(source, "columns") and hasattr(source, "to_dict"):
-        if (missing := named.missing(source.columns)) is not None:
-            present = ", ".join(repr(str(name)) for name in source.columns)[:200] or "none"
-            how = "name others with find_photos(table, columns={'file': COLUMN, 'label': COLUMN})"
-            raise PhotoError("the table", f"it has no column {missing}. Its columns are: {present}; {how}.")
-        rows = (
-            {key: None if is_missing(value) else value for key, value in row.items()}
-            for row in source.to_dict("records")
-        )
-        return Found(_from_rows("the table", Path(), enumerate(rows), named))
+    if _is_table(source):
+        return _from_table(source, named)
     if isinstance(source, np.ndarray) and (source.ndim == 4 or source.dtype.kind in "OU"):
-        return Found(_from_list(list(source)))
+        return _from_list(list(source))
     if isinstance(source, (np.ndarray, Image.Image, bytes, bytearray)) or hasattr(source, "read"):
-        return Found(_from_list([source]))
+        return _from_list([source])
     if not isinstance(source, Iterable):
         raise PhotoError("", f"photos must be a folder, a manifest, a photo or a list of photos, got {brief(source)}.")
-    return Found(_from_list(list(source)))
+    return _from_list(list(source))
+
+
+def _is_table(source: Any) -> bool:
+    return hasattr(source, "columns") and hasattr(source, "to_dict")
 
 
 def _has_columns(source: Source) -> bool:
@@ -188,7 +170,17 @@ def _has_columns(source: Source) -> bool:
         path = place(source)
         is_list = path.suffix.lower() in MANIFESTS
         return is_list and (isinstance(path, RemotePath) or not os.path.isdir(path))  # noqa: PTH112 - Path may raise
-    return hasattr(source, "columns") and hasattr(source, "to_dict")
+    return _is_table(source)
+
+
+def _from_table(table: Any, columns: Columns) -> Found:
+    if (missing := columns.missing(table.columns)) is not None:
+        present = ", ".join(repr(str(name)) for name in table.columns)[:200] or "none"
+        how = "name others with find_photos(table, columns={'file': COLUMN, 'label': COLUMN})"
+        raise PhotoError("the table", f"it has no column {missing}. Its columns are: {present}; {how}.")
+    records = table.to_dict("records")
+    rows = ({key: None if is_missing(value) else value for key, value in row.items()} for row in records)
+    return _from_rows("the table", Path(), enumerate(rows), columns)
 
 
 def _from_path(path: Path, columns: Columns) -> Found:
@@ -202,7 +194,7 @@ def _from_path(path: Path, columns: Columns) -> Found:
         raise PhotoError(str(path), f"there is no such file or folder. Is the path right?{near_path(path)}")
     ending = path.suffix.lower()
     if ending in MANIFESTS:
-        return Found(_from_rows(str(path), path.parent, read_manifest(path, columns), columns))
+        return _from_rows(str(path), path.parent, read_manifest(path, columns), columns)
     if is_photo(path):
         return Found([Photo(path.name, path)])
     hint = f" {how_to_read(ending)}" if ending in PHOTO_TYPES else ""
@@ -248,16 +240,9 @@ def walk(root: Path) -> tuple[list[Path], list[Path], set[Path]]:
     """List everything below a folder that may hold anything: cyclic links, links to links, deeply nested folders.
 
     Every folder is visited once, however many names it has. Real folders are visited before links, so that photos are
-    named after the real folder; links follow in order of their names.
-
-    Returns
-    -------
-    files : list of Path
-        Visible files, and folders that cannot be listed, in order of name.
-    again : list of Path
-        Links to, and other names of, folders that were visited already.
-    unlisted : set of Path
-        Those of `files` that are folders.
+    named after the real folder; links follow in order of their names. Returns the visible files and the folders that
+    cannot be listed, in order; links to, and other names of, folders that were visited already; and the folders among
+    the first.
     """
     if isinstance(root, RemotePath):
         try:
@@ -270,9 +255,9 @@ def walk(root: Path) -> tuple[list[Path], list[Path], set[Path]]:
     unlisted: set[Path] = set()
     seen: set[tuple[int, int]] = set()
     waiting: list[Path] = [root]
-    links: list[tuple[tuple[str, ...], Path]] = []  # a heap
+    links: list[Path] = []  # a heap
     while waiting or links:
-        folder = waiting.pop() if waiting else heapq.heappop(links)[1]
+        folder = waiting.pop() if waiting else heapq.heappop(links)
         try:
             status = folder.stat()
             with os.scandir(folder) as scan:
@@ -293,10 +278,10 @@ def walk(root: Path) -> tuple[list[Path], list[Path], set[Path]]:
             if not _is_folder(entry):
                 files.append(path)
             elif entry.is_symlink():
-                heapq.heappush(links, (path.parts, path))
+                heapq.heappush(links, path)
             else:
                 waiting.append(path)
-    return sorted(files, key=lambda path: path.parts), sorted(again, key=lambda path: path.parts), unlisted
+    return sorted(files), sorted(again), unlisted
 
 
 def _is_hidden(name: str) -> bool:
@@ -310,7 +295,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _from_rows(name: str, folder: Path, rows: Iterable[tuple[int, Mapping[Any, Any]]], columns: Columns) -> list[Photo]:
+def _from_rows(name: str, folder: Path, rows: Iterable[tuple[int, Mapping[Any, Any]]], columns: Columns) -> Found:
     """Return the photos of numbered rows with columns for a file and, optionally, its label."""
     photos: dict[str, Photo] = {}
     for line, row in rows:
@@ -334,13 +319,13 @@ def _from_rows(name: str, folder: Path, rows: Iterable[tuple[int, Mapping[Any, A
         photos.setdefault(where, photo)
     if not photos:
         raise PhotoError(name, "it lists no photos.")
-    return list(photos.values())
+    return Found(photos.values())
 
 
-def _from_list(items: list[Any]) -> list[Photo]:
+def _from_list(items: list[Any]) -> Found:
     if not items:
         raise PhotoError("", "there are no photos: the list is empty.")
-    photos = []
+    photos = Found()
     for index, item in enumerate(items):
         name = f"image {index}"
         if isinstance(item, Photo):
@@ -374,15 +359,16 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
         texts = label_texts([photo.name for photo in photos], labels)
         relabelled = (dataclasses.replace(photo, label=text) for photo, text in zip(photos, texts, strict=True))
         photos = Found(relabelled, photos.passed_over)
-    is_path = isinstance(source, (str, Path))
-    where = str(source) if is_path else "the list of photos"
+    path = place(source) if isinstance(source, (str, Path)) else None
+    where = "the list of photos" if path is None else str(source)
     unlabelled = [photo.name for photo in photos if is_missing(photo.label)]
     if len(unlabelled) == len(photos):
-        how = (
-            "Put the photos of each class into a folder of their own (photos/cat/1.jpg, photos/dog/2.jpg), or name the "
-            "classes in a .csv with the columns file_name,label."
-        )
-        how = how if is_path else "Pass their labels, one per photo, after the photos, or in a column label."
+        how = "Pass their labels, one per photo, after the photos, or in a column label."
+        if path is not None:
+            how = (
+                "Put the photos of each class into a folder of their own (photos/cat/1.jpg, photos/dog/2.jpg), or name "
+                "the classes in a .csv with the columns file_name,label."
+            )
         raise PatchvoteError(f"{where}: no photo has a class. {how}")
     if unlabelled:
         count = counted(len(unlabelled), "photo has", "photos have")
@@ -397,7 +383,7 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
             )
     classes = {str(photo.label) for photo in photos}
     if len(classes) < fewest:
-        meant = folder_of_classes(place(source), photos) if isinstance(source, (str, Path)) else None
+        meant = None if path is None else folder_of_classes(path, photos)
         raise PatchvoteError(
             f"{where}: all photos are of one class, {classes.pop()!r}. At least two are needed: one folder per class."
             + (f" Did you mean {meant}, which holds folders?" if meant is not None else "")
@@ -418,17 +404,16 @@ def label_texts(names: Sequence[str], labels: Iterable[Any]) -> list[str]:
     given = list(labels)
     if len(given) != len(names):
         raise PatchvoteError(f"there are {counted(len(names), 'photo')} but {counted(len(given), 'label')}.")
-    kinds = []
-    for number, (name, label) in enumerate(zip(names, given, strict=True)):
+    kinds = [next((types for types in _LABEL_TYPES if isinstance(label, types)), None) for label in given]
+    for number, (name, label, kind) in enumerate(zip(names, given, kinds, strict=True)):
         if is_missing(label):
             raise PatchvoteError(f"photo {number} ({name}) has no label: it is {brief(label)}.")
-        kinds.append(next((kind for kind, types in _LABEL_TYPES.items() if isinstance(label, types)), ""))
-        if not kinds[-1]:
+        if kind is None:
             raise PatchvoteError(f"photo {number} ({name}): a label must be text or a number, got {brief(label)}.")
-        if kinds[-1] != kinds[0]:
+        if kind is not kinds[0]:
             raise PatchvoteError(
-                f"the label of photo {number} ({name}) is {kinds[-1]}, {brief(label)}, but that of photo 0 "
-                f"({names[0]}) is {kinds[0]}, {brief(given[0])}. Labels must be of one type: make all of them text."
+                f"the label of photo {number} ({name}) is {brief(label)}, but that of photo 0 ({names[0]}) is "
+                f"{brief(given[0])}. Labels must be of one type: make all of them text."
             )
     return [str(label) for label in given]
 

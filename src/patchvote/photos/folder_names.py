@@ -32,8 +32,6 @@ def folder_name(label: str) -> str:
     --------
     >>> folder_name("Straße 桜"), folder_name("../x"), folder_name("a\0b"), folder_name("CON")
     ('Straße 桜', '%2E.%2Fx', 'a%00b', '%43ON')
-    >>> folder_name("100 % wool"), folder_name("%41"), folder_name("")
-    ('100 % wool', '%2541', '%')
     """
     name = _UNSAFE.sub(_escape, label)
     name = "".join(character if printable(character) == character else _escape(character) for character in name)
@@ -47,56 +45,35 @@ def folder_name(label: str) -> str:
 
 
 def kept_name(stem: str) -> str:
-    r"""Return a name for a file that is called like a photo of this machine: the same, unless long or unprintable.
-
-    Examples
-    --------
-    >>> kept_name("-x <b>-evidence"), kept_name("a\nb")
-    ('-x <b>-evidence', 'a%0Ab')
-    """
+    """Return a name for a file that is called like a photo of this machine: the same, unless long or unprintable."""
     return stem if printable(stem) == stem and len(stem.encode()) <= _MAX_BYTES else folder_name(stem)
 
 
 def folder_names(labels: Iterable[str], reserved: Iterable[str] = ()) -> Mapping[str, str]:
-    """Return a name for the folder of each class; no two are the same, even where case does not count.
-
-    Parameters
-    ----------
-    labels : iterable of str
-        Classes.
-    reserved : iterable of str
-        Names that no class gets.
+    """Return a name for the folder of each class: none is one of those reserved, and no two are the same.
 
     Examples
     --------
     >>> folder_names(["cat", "Cat", "None of these"], ["none of these"])
     {'cat': 'cat', 'Cat': 'Cat (2)', 'None of these': 'None of these (2)'}
     """
-    taken, names = {same_name(name) for name in reserved}, {}
-    for label in dict.fromkeys(labels):
-        first = name = folder_name(label)
-        number = 2
-        while same_name(name) in taken:
-            name, number = f"{first} ({number})", number + 1
-        taken.add(same_name(name))
-        names[label] = name
-    return names
+    classes = list(dict.fromkeys(labels))
+    return dict(zip(classes, file_names(map(folder_name, classes), reserved), strict=True))
 
 
-def file_names(names: Iterable[str]) -> list[str]:
-    """Return names for files, without their endings, with numbers so that no two are the same, even regardless of case.
+def file_names(names: Iterable[str], reserved: Iterable[str] = ()) -> list[str]:
+    """Return names with numbers, so that no two are the same even where case does not count.
 
     Examples
     --------
     >>> file_names(["1-evidence", "2-evidence", "1-evidence", "1-Evidence"])
     ['1-evidence', '2-evidence', '1-evidence (2)', '1-Evidence (3)']
     """
-    taken: set[str] = set()
+    taken = {same_name(name) for name in reserved}
     last: dict[str, int] = {}  # the last number that a name got, so that no number is tried twice
     different = []
     for first in names:
-        name = first
-        number = last.get(same_name(first), 1)
+        name, number = first, last.get(same_name(first), 1)
         while same_name(name) in taken:
             number += 1
             name = f"{first} ({number})"

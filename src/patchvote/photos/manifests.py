@@ -42,15 +42,12 @@ class Columns:
         """Return columns that were given as such, as a dictionary with `file` and `label`, or not at all."""
         if given is None or isinstance(given, Columns):
             return given or cls()
-        if not isinstance(given, Mapping):
+        if not isinstance(given, Mapping) or any(not isinstance(name, str) or not name for name in given.values()):
             raise PatchvoteError(f"columns must be a dictionary such as {{'file': 'path'}}, got {brief(given)}.")
-        for key, name in given.items():
-            if key not in _KEYS:
-                raise PatchvoteError(
-                    f"columns are named by file and label, got {brief(key)}.{nearest(str(key), _KEYS)}"
-                )
-            if not isinstance(name, str) or not name:
-                raise PatchvoteError(f"the column of {key} must be the name of a column, got {brief(name)}.")
+        if wrong := [key for key in given if key not in _KEYS]:
+            raise PatchvoteError(
+                f"columns are named by file and label, got {brief(wrong[0])}.{nearest(str(wrong[0]), _KEYS)}"
+            )
         return cls(**given)
 
     @classmethod
@@ -71,9 +68,8 @@ class Columns:
 
     def missing(self, present: Iterable[Any]) -> str | None:
         """Return the name of a column that has to be among those present and is not, if there is one."""
-        needed = [self.file, *([self.label] if self.label else [])]
         present = set(present)
-        return next((name for name in needed if name not in present), None)
+        return next((name for name in (self.file, self.label) if name and name not in present), None)
 
 
 def read_manifest(path: Path, columns: Columns | None = None) -> Iterator[Row]:

@@ -13,8 +13,9 @@ import dataclasses
 import errno
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import PatchvoteError, PhotoError
 from ..utils.files import write_file
@@ -31,15 +32,7 @@ _LINE = record({_MARK: flag, "was": _PATH, "is": _PATH}, {"of": _PATH, "into": _
 
 @dataclasses.dataclass(frozen=True)
 class Spot:
-    """A file in a folder that it must not leave.
-
-    Parameters
-    ----------
-    root : Path
-        The folder.
-    name : str
-        Path below the folder, with forward slashes.
-    """
+    """A file in a folder that it must not leave; its name is the path below the folder, with forward slashes."""
 
     root: Path
     name: str
@@ -92,24 +85,26 @@ def make(moves: Iterable[Move]) -> tuple[list[Move], list[PhotoError]]:
     made, failed = [], []
     for move in moves:
         try:
-            check_photo(move.source)
+            _check_photo(move.source)
             move.target.check()
             move.target.path.parent.mkdir(parents=True, exist_ok=True)
             move_new(move.source.path, move.target.path)
+        except FileNotFoundError:  # of the photo, or of a folder that cannot be made
+            is_there = os.path.lexists(move.source.path)
+            folder = f"{move.target.path.parent} cannot be made."
+            failed.append(_not_moved(move, folder if is_there else "it is not there. Was it moved before?"))
         except OSError as error:
-            reason = f"{error.strerror or error}."
-            if isinstance(error, FileNotFoundError):  # of the photo, or of a folder that cannot be made
-                there = os.path.lexists(move.source.path)
-                reason = (
-                    f"{move.target.path.parent} cannot be made." if there else "it is not there. Was it moved before?"
-                )
-            failed.append(PhotoError(str(move.source.path), f"it was not moved: {reason}"))
+            failed.append(_not_moved(move, f"{error.strerror or error}."))
         else:
             made.append(move)
     return made, failed
 
 
-def check_photo(spot: Spot) -> None:
+def _not_moved(move: Move, reason: str) -> PhotoError:
+    return PhotoError(str(move.source.path), f"it was not moved: {reason}")
+
+
+def _check_photo(spot: Spot) -> None:
     """Raise an `OSError` unless the spot holds an ordinary file with the ending of a photo."""
     spot.check()
     if not is_photo(spot.path):
@@ -150,21 +145,9 @@ def _line(move: Move) -> dict[str, str | bool]:
 
 
 def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
-    """Return the moves that undo a record, the last first.
+    """Return the moves that undo a record of photos that were moved into a folder, if they left theirs; the last first.
 
-    Parameters
-    ----------
-    path : Path
-        File that `write_record` wrote.
-    photos : Path
-        Folder of the collection.
-    moved : Path or None
-        Folder into which photos were moved, if they left the collection.
-
-    Raises
-    ------
-    PatchvoteError
-        The file is not a record, names something outside of the folders, or is that of another folder.
+    Refused is a file that is not a record, names something outside of the folders, or is that of another folder.
     """
     moves = []
     if path.suffix.lower() not in ENDINGS:  # a model, say: the reader of lists would talk of lists
@@ -174,10 +157,7 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
             raise PatchvoteError(
                 f"{path} is not a record of moves: line {number} has other fields ({problem.lstrip('.')}). {_WRITTEN}"
             )
-        if (of := row.get("of")) and not _may_be(Path(of), photos):
-            raise PatchvoteError(f"{path} has moved photos of {of!r:.300}, and PHOTOS is {photos}: name that folder.")
-        if row[_MARK]:
-            _check_target(path, row.get("into"), moved)
+        _check_folders(path, row, photos, moved)
         move = Move(Spot(moved if row[_MARK] and moved is not None else photos, row["is"]), Spot(photos, row["was"]))
         try:
             move.source.check()
@@ -188,18 +168,21 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
     return moves[::-1]
 
 
-def _check_target(path: Path, into: str | None, moved: Path | None) -> None:
-    """Refuse to undo a record without the folder that it moved photos into, or with the folder of another run.
+def _check_folders(path: Path, row: Mapping[str, Any], photos: Path, moved: Path | None) -> None:
+    """Refuse a line of a record that is of other folders than the user names.
 
     A folder that is not there any more may have been renamed: then the user knows better.
     """
-    where = f", {into!r:.300}" if into else ""
-    if moved is None:
+    of, into = row.get("of"), row.get("into")
+    if of and not _may_be(Path(of), photos):
+        raise PatchvoteError(f"{path} has moved photos of {of!r:.300}, and PHOTOS is {photos}: name that folder.")
+    if row[_MARK] and moved is None:
+        where = f", {into!r:.300}" if into else ""
         raise PatchvoteError(
             f"{path} has moved photos into another folder{where}: name that folder with --move, as a record cannot "
             "make patchvote move photos from a place that you do not name."
         )
-    if into and not _may_be(Path(into), moved):
+    if row[_MARK] and into and moved is not None and not _may_be(Path(into), moved):
         raise PatchvoteError(f"{path} has moved photos into {into!r:.300}, and --move names {moved}: name that folder.")
 
 

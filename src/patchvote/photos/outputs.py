@@ -22,6 +22,8 @@ from .formats import is_photo
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import Columns
 
+_Key = str | tuple[int, int]
+
 
 def check_outputs(
     outputs: Sequence[tuple[Path | None, Kind]],
@@ -34,53 +36,33 @@ def check_outputs(
 ) -> None:
     """Refuse outputs that would replace files they must not replace.
 
-    Parameters
-    ----------
-    outputs : sequence of (path, kind)
-        Files that will be written; a path of None is ignored.
-    inputs : iterable of paths or ints
-        Sources that the command reads: files, folders and manifests of photos, and file descriptors such as 0 for
-        standard input; None is ignored. Iterated only if an output exists.
-    force : bool, default False
-        Also replace models and reports, and files that patchvote did not write, unless the command reads them.
-    updated : sequence of paths
-        Models and reports whose purpose is to be replaced by this command.
-    renewed : mapping of paths
-        Reports that this command replaces if they are of the same model and photos (`marks.origin_of`).
-    columns : Columns, optional
-        Columns of the manifests among the inputs, if they have other names than usual.
-
-    Raises
-    ------
-    PatchvoteError
-        An output is also an input or another output, was not written by patchvote, or its folder does not exist.
+    `inputs` are what the command reads: files, folders and manifests of photos (with these `columns`), and 0 for
+    standard input; they are iterated only if an output exists. Models and reports are replaced if they are `updated`,
+    or `renewed` and of the same model and photos (`marks.origin_of`).
     """
     wanted = [(path, kind) for path, kind in outputs if path is not None]
     for path, _ in wanted:
         _check_place(path)
-    seen: dict[object, tuple[Path, Kind]] = {}
+    seen: dict[_Key, tuple[Path, Kind]] = {}
     for path, kind in wanted:
-        identity = _identity(path)
-        for mark in (_key(path), *([identity] if identity else [])):
-            one, other = seen.setdefault(mark, (path, kind))
+        for key in {_spelling(path), *_identity(path)}:
+            one, other = seen.setdefault(key, (path, kind))
             if one is not path:
                 raise PatchvoteError(f"{one} would be {other} and {kind} at once. Choose another name for one of them.")
     existing = [(path, kind) for path, kind in wanted if path.exists()]
     if not existing:
         return
-    inputs_by_identity = {key: path for path in _files(inputs, columns) if (key := _identity(path))}
+    read = {key: path for path in _files(inputs, columns) for key in _identity(path)}
     for path, kind in existing:
-        identity = _identity(path)
-        if identity in inputs_by_identity:
-            source = inputs_by_identity[identity]
-            name = "standard input" if source == 0 else source
+        for key in _identity(path) & read.keys():
+            name = "standard input" if read[key] == 0 else read[key]
             alias = "" if path == name else f" as {name}"
             raise PatchvoteError(
                 f"{path} would be replaced by {kind}, but this command reads it{alias}. Choose another name."
             )
         if not force:
-            origin = next((of for other, of in (renewed or {}).items() if _same(path, other)), None)
-            _check_owner(path, kind, any(_same(path, other) for other in updated), origin)
+            origin = next((of for other, of in (renewed or {}).items() if _identity(path) & _identity(other)), None)
+            _check_owner(path, kind, any(_identity(path) & _identity(other) for other in updated), origin)
 
 
 def _check_place(path: Path) -> None:
@@ -90,13 +72,16 @@ def _check_place(path: Path) -> None:
     place = Path(os.path.realpath(path))  # a link may point to a file that does not exist yet
     if not place.parent.is_dir():
         folder = place.parent if path.is_symlink() else path.parent
-        raise PatchvoteError(f"{path} cannot be written: there is no folder {folder}.")
-    if place.is_dir():
-        raise PatchvoteError(f"{path} cannot be written: it is a folder.")
-    if place.exists() and not place.is_file():
-        raise PatchvoteError(f"{path} cannot be written: it is not an ordinary file.")
-    if not os.access(place.parent, os.W_OK):
-        raise PatchvoteError(f"{path} cannot be written: the folder {place.parent} may not be written to.")
+        reason = f"there is no folder {folder}"
+    elif place.is_dir():
+        reason = "it is a folder"
+    elif place.exists() and not place.is_file():
+        reason = "it is not an ordinary file"
+    elif not os.access(place.parent, os.W_OK):
+        reason = f"the folder {place.parent} may not be written to"
+    else:
+        return
+    raise PatchvoteError(f"{path} cannot be written: {reason}.")
 
 
 def _check_owner(path: Path, kind: Kind, updated: bool, origin: str | None) -> None:
@@ -131,25 +116,18 @@ def _files(inputs: Iterable[Path | int | None], columns: Columns | None) -> Iter
             continue
         listed = path.suffix.lower() in MANIFESTS and os.path.isfile(path)  # noqa: PTH113 - Path raises for invalid names
         if listed or os.path.isdir(path):  # noqa: PTH112
-            yield from (
-                photo.source
-                for photo in find_photos(path, columns if listed else None)
-                if isinstance(photo.source, Path)
-            )
+            found = find_photos(path, columns if listed else None)
+            yield from (photo.source for photo in found if isinstance(photo.source, Path))
 
 
-def _identity(path: Path | int) -> tuple[int, int] | None:
-    """Return a key that is the same for all names of one file: links, and spellings that a file system holds equal."""
+def _identity(path: Path | int) -> set[_Key]:
+    """Return a key that is the same for all names of one file, links among them; nothing if there is no such file."""
     with contextlib.suppress(OSError, ValueError):
         status = os.stat(path)  # noqa: PTH116 - takes file descriptors as well
-        return status.st_dev, status.st_ino
-    return None
+        return {(status.st_dev, status.st_ino)}
+    return set()
 
 
-def _same(one: Path, other: Path) -> bool:
-    return (identity := _identity(one)) is not None and identity == _identity(other)
-
-
-def _key(path: Path) -> str:
+def _spelling(path: Path) -> str:
     """Return a normalised path that is equal for paths that some file systems hold equal."""
     return unicodedata.normalize("NFC", os.path.realpath(path)).casefold()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..errors import PhotoError
-from .safety import REDUCIBLE, Longest, reduction
 
+Longest = Callable[[int, int], int]  # from width and height to the longest side in pixels that will be used
+
+REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F")  # modes
 BAND = 1 << 18  # pixels processed at a time where the whole image would take too much memory
 _MAX_EXIF = 1 << 20  # bytes of EXIF that are parsed; one segment of a JPEG has at most 65,533
 _MAX_PROFILE = 4 << 20  # bytes of a profile that is read; those of printers have some hundred kilobytes to 2 MB
@@ -71,6 +74,11 @@ def _on_white(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", part.size, "white")
         result.paste(Image.alpha_composite(white, part).convert("RGB"), (0, top))
     return result
+
+
+def reduction(image: Image.Image, longest: Longest | None) -> int:
+    """Return the integer factor that reduces an image to no less than twice the longest side that will be used."""
+    return max(1, max(image.size) // (2 * longest(image.width, image.height))) if longest is not None else 1
 
 
 def _reduced(image: Image.Image, longest: Longest | None) -> Image.Image:

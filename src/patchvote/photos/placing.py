@@ -8,6 +8,7 @@ the photo, so that moving removes the original only, and a link to the photo is 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import enum
 import errno
@@ -17,7 +18,6 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 from ..errors import PatchvoteError, PhotoError
 from ..utils.files import open_regular, remove_abandoned, temporary_file
@@ -36,20 +36,7 @@ class How(enum.StrEnum):
 
 
 class Placer:
-    """Puts photos into folders below one folder.
-
-    Parameters
-    ----------
-    root : Path
-        Folder that nothing is put outside of; it is made when the first photo is put into it.
-    how : How, default `How.copy`
-        Whether photos are copied, linked or moved.
-
-    Raises
-    ------
-    PatchvoteError
-        No photo can be put there: it is no folder, or on a remote file system.
-    """
+    """Puts photos into folders below a root, which is made when the first photo is put into it."""
 
     def __init__(self, root: Path, how: How = How.copy) -> None:
         check_folder(root)
@@ -59,57 +46,33 @@ class Placer:
     def put(self, source: Path, folder: str = "") -> Path | None:
         """Put a photo into a folder below the root, under its own name or that name with a number.
 
-        A photo that is there already, whatever number its name got, is not put there again. If it is to be moved and a
-        file of the same bytes is there, the original is removed; a link to it is replaced by the photo itself.
-
-        Parameters
-        ----------
-        source : Path
-            File of the photo.
-        folder : str
-            Path of the folder below the root, with forward slashes.
-
-        Returns
-        -------
-        Path or None
-            Where it is now; None if it was there already.
-
-        Raises
-        ------
-        PhotoError
-            It cannot be put there; the message gives the reason.
+        Return where it is now, or None if it was there already, whatever number its name got. If it is to be moved and
+        a file of the same bytes is there, the original is removed; a link to it is replaced by the photo itself.
         """
+        moves = self._how is How.move
         try:
-            check_movable(source) if self._how is How.move else _check_linkable(source, self._how)
+            if moves:
+                check_movable(source)
+            elif self._how is How.link:
+                _check_local(source)
             place = inside(self.root, folder)
             place.mkdir(parents=True, exist_ok=True)
             target = place / (folder_name(source.name) if isinstance(source, RemotePath) else source.name)
             if (taken := self._taken.get(target)) is None:
                 taken = self._taken[target] = _Taken(target)
-            if (there := taken.find(source, links=self._how is not How.move)) is not None:
-                if self._how is How.move:
+            if (there := taken.find(source, links=not moves)) is not None:
+                if moves:
                     _remove_moved(source, there)
                 return None
-            if self._how is How.move and (link := taken.find(source)) is not None and link.samefile(source):
-                _move_onto_link(source, link)
+            if moves and (link := taken.find(source)) is not None and link.samefile(source):
+                link.unlink()
+                move_new(source, link)
                 return link
-            return self._put(source, taken)
+            return self._put_new(source, taken)
         except OSError as error:
             raise PhotoError(str(source), f"it cannot be {self._how}: {error.strerror or error}.") from error
 
-    @functools.cached_property
-    def _before(self) -> dict[str, list[str]]:
-        return _folders_by_name(self.root)
-
-    def is_elsewhere(self, source: Path, folder: str) -> bool:
-        """Whether a photo, its copy or a link to it is in another folder directly below the root, from before.
-
-        Asked before the first photo is put, so that what this object puts there does not count.
-        """
-        others = (other for other in self._before.get(source.name, ()) if other != folder)
-        return any(_Taken(self.root / other / source.name).find(source) is not None for other in others)
-
-    def _put(self, source: Path, taken: _Taken) -> Path:
+    def _put_new(self, source: Path, taken: _Taken) -> Path:
         while True:
             path = taken.free()
             try:
@@ -120,16 +83,21 @@ class Placer:
             taken.add(path)
             return path
 
+    @functools.cached_property
+    def _before(self) -> dict[str, list[Path]]:
+        """Files in folders directly below the root, by name, from before the first photo is put."""
+        before: dict[str, list[Path]] = collections.defaultdict(list)
+        for path in self.root.glob("*/*"):
+            before[path.name].append(path)
+        return before
 
-def _folders_by_name(root: Path) -> dict[str, list[str]]:
-    """Return in which folders directly below a folder there is a file of a name; nothing where none can be read."""
-    found: dict[str, list[str]] = {}
-    with contextlib.suppress(OSError), os.scandir(root) as folders:
-        for folder in sorted(entry.name for entry in folders if entry.is_dir(follow_symlinks=False)):
-            with contextlib.suppress(OSError), os.scandir(root / folder) as files:
-                for file in files:
-                    found.setdefault(file.name, []).append(folder)
-    return found
+    def is_elsewhere(self, source: Path, folder: str) -> bool:
+        """Whether a photo, its copy or a link to it is in another folder directly below the root, from before.
+
+        Asked before the first photo is put, so that what this object puts there does not count.
+        """
+        others = (path for path in self._before.get(source.name, ()) if path.parent.name != folder)
+        return any(_Taken(path).find(source) is not None for path in others)
 
 
 class _Taken:
@@ -155,21 +123,17 @@ class _Taken:
         """Return the one of the files that is the photo, a copy of it or, if they count, a link to one of these."""
         if isinstance(source, RemotePath):
             return None
-        with contextlib.suppress(OSError):
-            for path in self._by_size.get(source.stat().st_size, []):
-                if (links or not path.is_symlink()) and _is_photo(source, path):
+        filecmp.clear_cache()  # it trusts sizes and times, and an original may be removed because of the answer
+        for path in self._by_size.get(source.stat().st_size, []):
+            with contextlib.suppress(OSError):
+                counts = path.is_file() and (links or not path.is_symlink())
+                if counts and (path.samefile(source) or filecmp.cmp(source, path, shallow=False)):
                     return path
         return None
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a place that photos cannot be put into.
-
-    Raises
-    ------
-    PatchvoteError
-        It is remote, or something that is no folder.
-    """
+    """Refuse a place that photos cannot be put into: a remote one, or something that is no folder."""
     if isinstance(path, RemotePath):
         raise PatchvoteError(f"{path}: photos are put into folders on this machine only. Name a local folder.")
     if path.exists() and not path.is_dir():
@@ -177,13 +141,7 @@ def check_folder(path: Path) -> None:
 
 
 def inside(root: Path, below: str) -> Path:
-    """Return a path below a folder, which neither `..` nor a link leads out of.
-
-    Raises
-    ------
-    OSError
-        It is outside of the folder.
-    """
+    """Return a path below a folder; `OSError` if `..` or a link leads out of it."""
     path, real = root / below, Path(os.path.realpath(root))
     if not Path(os.path.realpath(path)).is_relative_to(real):
         raise OSError(errno.EPERM, f"{path} leads outside of {root}", str(path))
@@ -192,8 +150,7 @@ def inside(root: Path, below: str) -> Path:
 
 def check_movable(path: Path) -> None:
     """Raise an `OSError` unless the path is that of an ordinary local file, and no link."""
-    if isinstance(path, RemotePath):
-        raise OSError(errno.EPERM, "it is on a remote file system", str(path))
+    _check_local(path)
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         raise OSError(errno.EPERM, "it is a link, and only photos themselves are moved", str(path))
@@ -201,8 +158,8 @@ def check_movable(path: Path) -> None:
         raise OSError(errno.EPERM, "it is not an ordinary file", str(path))
 
 
-def _check_linkable(path: Path, how: How) -> None:
-    if how is How.link and isinstance(path, RemotePath):
+def _check_local(path: Path) -> None:
+    if isinstance(path, RemotePath):
         raise OSError(errno.EPERM, "it is on a remote file system", str(path))
 
 
@@ -218,50 +175,32 @@ def numbered(path: Path, number: int) -> Path:
 
 
 def copy_new(source: Path, target: Path) -> None:
-    """Copy a photo to a path that does not exist, with its time; the path exists once the copy is whole.
-
-    Raises
-    ------
-    FileExistsError
-        The path exists.
-    OSError
-        The photo cannot be read, or the copy cannot be written.
-    """
+    """Copy a photo to a path that does not exist, with its time; the path exists once the copy is whole."""
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "there is a file already", str(target))
     remove_abandoned(target.parent)
     with open_regular(source) as read, temporary_file(target.parent) as (temporary, file):
-        _copy_whole(read, file, source, temporary)
-        _name(temporary, target)
-
-
-def _copy_whole(read: BinaryIO, file: BinaryIO, source: Path, temporary: Path) -> None:
-    """Copy an open photo to an open temporary file, down to the disk, with its time."""
-    shutil.copyfileobj(read, file, _BLOCK)
-    file.flush()
-    os.fsync(file.fileno())
-    if os.name == "nt":  # Windows cannot rename an open file
-        file.close()
-    if not isinstance(source, RemotePath):
-        with contextlib.suppress(OSError):  # a file system may not keep times or modes
-            shutil.copystat(source, temporary)
+        shutil.copyfileobj(read, file, _BLOCK)
+        file.flush()
+        os.fsync(file.fileno())
+        if os.name == "nt":  # Windows cannot rename an open file
+            file.close()
+        if not isinstance(source, RemotePath):
+            with contextlib.suppress(OSError):  # a file system may not keep times or modes
+                shutil.copystat(source, temporary)
+        target.open("xb").close()  # takes the name, or raises an error; it is replaced at once
+        try:
+            temporary.replace(target)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
 
 
 def move_new(source: Path, target: Path) -> None:
-    """Move a photo to a path that does not exist; at every moment it is whole under one of the names, or under both.
-
-    Raises
-    ------
-    FileExistsError
-        The path exists.
-    OSError
-        The photo cannot be moved; it is where it was.
-    """
+    """Move a photo to a path that does not exist; at every moment it is whole under one of the names, or under both."""
     try:
         os.link(source, target)
-    except FileExistsError:
-        raise
-    except OSError:  # another disk, or a file system without hard links
+    except OSError:  # the path exists, is on another disk, or on a file system without hard links
         copy_new(source, target)
     try:
         source.unlink()
@@ -276,43 +215,5 @@ def _remove_moved(source: Path, there: Path) -> None:
         source.unlink()
 
 
-def _move_onto_link(source: Path, link: Path) -> None:
-    """Move a photo to where a symbolic link to it is, which leads nowhere as soon as the photo is gone."""
-    try:
-        source.replace(link)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        with open_regular(source) as read, temporary_file(link.parent) as (temporary, file):
-            _copy_whole(read, file, source, temporary)
-            temporary.replace(link)
-        source.unlink()
-
-
 def _link_new(source: Path, target: Path) -> None:
     target.symlink_to(os.path.realpath(source))
-
-
-def _name(temporary: Path, target: Path) -> None:
-    """Give a whole file its name, or raise `FileExistsError`."""
-    try:
-        os.link(temporary, target)
-        return
-    except FileExistsError:
-        raise
-    except OSError:  # no hard links here: an empty file takes the name, and is replaced at once
-        target.open("xb").close()
-    try:
-        temporary.replace(target)
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
-
-
-def _is_photo(source: Path, path: Path) -> bool:
-    """Whether a file is a photo, a link to it, or a copy of it."""
-    filecmp.clear_cache()  # it trusts sizes and times, and an original may be removed because of the answer
-    try:
-        return path.is_file() and (path.samefile(source) or filecmp.cmp(source, path, shallow=False))
-    except OSError:
-        return False
