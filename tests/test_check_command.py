@@ -90,8 +90,8 @@ def test_it_prints_and_writes_what_it_found_and_touches_no_photo(here, command):
     assert "wrote photos-check.html and suspects.csv" in done.out
     assert "skipped light/broken.jpg: is not an image" in done.err
     assert "passed over files: 1 with .nef" in done.err
-    assert ".nef: cameras write it" in done.err
-    assert "no photo was found in the folder empty" in done.err
+    assert ".nef: Export such photos" in done.err
+    assert "no photo was found in empty" in done.err
     assert content(here / "photos") == before
     rows = list(csv.DictReader((here / "suspects.csv").open(newline="")))
     assert [(row["file_name"], row["finding"], row["action"], row["to"]) for row in rows] == [
@@ -163,11 +163,11 @@ def test_json_has_all_of_it(here, command):
 def test_the_advice_on_unreadable_types_is_told_once_and_not_when_quiet(here, command):
     (here / "photos" / "empty" / "2.heic.nef").write_bytes(b"raw")
     done = command(*CHECK, "--no-report")
-    assert done.err.count("such photos cannot be read here.") == 1
+    assert done.err.count("not readable here.") == 1
     assert done.err.count("RawTherapee") == 1
     assert done.err.count("Convert") == 0  # the short form of the same advice
     quiet = command(*CHECK, "--no-report", "--quiet")
-    assert "such photos cannot be read here." in quiet.err  # it is why the exit code is 3
+    assert "not readable here." in quiet.err  # it is why the exit code is 3
     assert "RawTherapee" not in quiet.err
     assert quiet.out == ""
 

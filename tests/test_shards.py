@@ -295,6 +295,6 @@ def test_a_header_that_claims_to_be_endless_is_not_read(tmp_path):
     with path.open("r+b") as file:
         file.truncate(1 << 40)  # takes no room on the disk
         file.write((1 << 39).to_bytes(8, "little"))
-    with pytest.raises(StoreError, match="header has 549,755,813,888 bytes"):
+    with pytest.raises(StoreError, match="is damaged"):
         Shard.open(path)
     path.unlink()
