@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray test-torch mutants coverage check bench paper docs dist test-wheel test-sdist test-oldest sbom clean
+.PHONY: demo test test-slow test-ray test-torch mutants coverage check bench paper docs dist test-wheel test-sdist test-oldest sbom clean
 
 demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
@@ -11,8 +11,13 @@ demo: .venv/installed-demo,web
 
 # Tests that need a process of their own are run by test-ray and test-torch.
 APART := --ignore-glob 'tests/test_ray*.py' --ignore tests/test_torch_libraries.py
+PARALLEL := --numprocesses auto --dist worksteal
 test: check
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(APART)
+	$(BIN)/python -m pytest $(PARALLEL) $(APART) -m "not slow and not browser"
+
+# What takes seconds by its nature: pages in a browser, trainings in torch, measured memory, killed processes, the site.
+test-slow: .venv/installed-dev
+	$(BIN)/python -m pytest $(PARALLEL) $(APART) -m "slow or browser"
 
 # One process after the other: a cluster of two workers takes all cores of a small machine. The page on clusters has a
 # process of its own: it needs a cluster that no other test has used.
@@ -31,7 +36,7 @@ mutants: .venv/installed-dev,mutants
 
 # Branch coverage of src over these tests, the processes that they start included: about twice their time.
 coverage: .venv/installed-dev
-	$(BIN)/coverage run -m pytest --numprocesses auto --dist worksteal $(APART)
+	$(BIN)/coverage run -m pytest $(PARALLEL) $(APART)
 	$(BIN)/coverage run -m pytest $(RAY_TESTS)
 	$(BIN)/coverage combine --quiet --append
 	$(BIN)/coverage report
@@ -79,7 +84,7 @@ test-sdist: dist
 		$(PYTHON) -m venv "$$folder/.venv"; \
 		"$$folder/.venv/bin/python" -m pip install --quiet "$$(echo $(CURDIR)/dist/*.whl)[dev]"; cd "$$folder"; \
 		.venv/bin/python -c 'import patchvote; assert "site-packages" in patchvote.__file__, patchvote.__file__'; \
-		.venv/bin/python -m pytest $(SDIST_TESTS) --numprocesses auto --dist worksteal $(APART)
+		.venv/bin/python -m pytest $(SDIST_TESTS) $(PARALLEL) $(APART)
 
 # The tests that need no development tools, with the lower bounds of pyproject.toml and of the extras that need no other machine.
 OLDEST_EXTRAS := networks,demo,plots,heic,web,remote

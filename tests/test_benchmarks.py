@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS, RECORDS = ROOT / "benchmarks", ROOT / "results" / "bench"
 PHOTOS = {

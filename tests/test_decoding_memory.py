@@ -33,6 +33,8 @@ from patchvote.photos import decode as images
 from patchvote.photos.decode import load_image
 from patchvote.utils.machine import MemoryLimit
 
+pytestmark = pytest.mark.slow
+
 linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc of Linux")
 
 MEASURE = """

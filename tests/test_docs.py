@@ -22,6 +22,8 @@ from patchvote import ImageClassifier
 from patchvote.models.file import read_model
 from patchvote.voters import registry
 
+pytestmark = pytest.mark.slow
+
 DOCS = ROOT / "docs"
 MARKDOWN = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 IMAGE = re.compile(r"<img [^>]*>")

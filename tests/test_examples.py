@@ -18,6 +18,8 @@ from patchvote import ImageClassifier, NetworkError
 from patchvote.networks import load
 from patchvote.voters import registry
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 EXTENDING = EXAMPLES / "extending"

@@ -341,6 +341,7 @@ def killed_while_it_fills(starter: subprocess.Popen[str], store: Path, parts: in
     return int(line.split()[1])
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_happened(photos, tmp_path, extractor):
     fill(tmp_path / "reference", photos, extractor)
     reference = Store.open(tmp_path / "reference")

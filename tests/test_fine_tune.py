@@ -28,6 +28,8 @@ from patchvote.utils.files import temporary_folder  # noqa: E402
 from patchvote.utils.machine import cores  # noqa: E402
 from patchvote.utils.onnx_graph import GraphBuilder  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)  # everything here is small: waking a second thread takes longer than the work
 
 SMALL = TuningSettings(side=64, variants=2, passes=4, batch=8, prototypes=2, held_out=0.3)

@@ -21,6 +21,8 @@ from patchvote import NetworkError
 from patchvote.networks import graph_of, open_onnx, session
 from patchvote.utils.machine import memory
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 30  # generous: each of these is refused in a fraction of a second on a machine that does nothing else
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 # A whole job, and then rest: what ONNX Runtime would report, it reports about 9 seconds after it was imported.
 WORK = """
 import sys, time

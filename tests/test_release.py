@@ -17,6 +17,8 @@ import pytest
 
 from patchvote.version import __version__
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "tools"
 

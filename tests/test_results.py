@@ -169,6 +169,7 @@ def test_the_records_belong_to_the_splits_of_today():
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_a_fresh_run_reproduces_the_records(data, tmp_path):
     protocol, committed = Protocol.load("office-caltech"), Results(ROOT / "results")
     dataset = read_dataset(protocol.layout, data / "office_caltech")

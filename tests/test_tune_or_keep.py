@@ -25,6 +25,8 @@ from patchvote.nn.tune_or_keep import Comparison  # noqa: E402
 from patchvote.photos.find import find_photos  # noqa: E402
 from patchvote.utils.onnx_graph import GraphBuilder  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)  # everything here is small: waking a second thread takes longer than the work
 
 WORDS = ("--start", "stem", "--sides", "64,128", "--no-cache", "--no-report", "--quiet")
