@@ -1,28 +1,31 @@
-"""Networks learn together with the votes."""
+"""Networks learn together with the votes, and are kept only if they are better on photos that were held out."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 import types
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from patchvote import ImageClassifier, PatchvoteError  # noqa: E402
+from patchvote import Dense, ImageClassifier, Patch, PatchvoteError, Recipe  # noqa: E402
+from patchvote.models.file import read_model  # noqa: E402
+from patchvote.models.scores import Scores  # noqa: E402
 from patchvote.networks import graph_of, load  # noqa: E402
-from patchvote.nn import TuningSettings, VoteHead, fine_tune  # noqa: E402
-from patchvote.nn.trunk import Seen  # noqa: E402
-from patchvote.nn.trunk import pixels as pixels_of  # noqa: E402
-from patchvote.photos.decode import load_image  # noqa: E402
+from patchvote.nn import TuningSettings, VoteHead, fine_tune, tune_or_keep  # noqa: E402
+from patchvote.nn.learner import Learner, read_checkpoint, write_checkpoint  # noqa: E402
+from patchvote.nn.trunk import Seen, variant  # noqa: E402
+from patchvote.nn.tune_or_keep import Comparison  # noqa: E402
 from patchvote.photos.find import find_photos  # noqa: E402
 from patchvote.utils.files import temporary_folder  # noqa: E402
 from patchvote.utils.machine import cores  # noqa: E402
@@ -32,42 +35,54 @@ pytestmark = pytest.mark.slow
 
 torch.set_num_threads(1)  # everything here is small: waking a second thread takes longer than the work
 
-SMALL = TuningSettings(side=64, variants=2, passes=4, batch=8, prototypes=2, held_out=0.3)
-QUICK = dataclasses.replace(SMALL, start="stem", variants=1, passes=3)  # for the small network
+SETTINGS = TuningSettings(start="stem", sides=(64,), variants=1, passes=3, batch=8, prototypes=2, held_out=0.3)
+WORDS = ("--start", "stem", "--sides", "64,128", "--no-cache", "--no-report")
 
 
-@pytest.fixture(scope="module")
-def tuned(photo_folder):
-    """The default network, tuned once for all tests that look at what comes out."""
-    return fine_tune("efficientnet-lite0", photo_folder, settings=SMALL)
-
-
-@pytest.fixture(scope="module")
-def small_network(tmp_path_factory) -> str:
-    """A network of two convolutions, for the tests that ask how learning goes on and not how well it does."""
+def write_network(path: Path, same: bool = True) -> str:
+    """A network; with the same filter in all channels of its last stage, it sees next to nothing when it is frozen."""
     rng, graph = np.random.default_rng(0), GraphBuilder()
-    first, second = (
-        graph.constant(rng.normal(size=shape) / np.sqrt(np.prod(shape[1:])), name=name)
-        for shape, name in (((8, 3, 16, 16), "first"), ((12, 8, 2, 2), "second"))
-    )
+    first = graph.constant(rng.normal(size=(16, 3, 16, 16)) / 16, name="first")
+    filters = rng.normal(size=(12, 16, 2, 2)) / 8
+    second = graph.constant(np.repeat(filters[:1], 12, axis=0) if same else filters, name="second")
     scaled = graph.node("Mul", "image", graph.constant(1 / 64))
     graph.node("Relu", graph.node("Conv", scaled, first, strides=[16, 16]), output="stem")
     graph.node("Relu", graph.node("Conv", "stem", second, strides=[2, 2]), output="features")
-    path = tmp_path_factory.mktemp("network") / "small.onnx"
-    model = graph.model("small", {"image": ["n", 3, "h", "w"]}, {"features": ["n", 12, "rows", "columns"]})
+    model = graph.model("same", {"image": ["n", 3, "h", "w"]}, {"features": ["n", 12, "rows", "columns"]})
     path.write_bytes(model.SerializeToString())
     path.with_suffix(".toml").write_text("mean = 127\nsize = 64\n")
     return str(path)
 
 
 @pytest.fixture(scope="module")
-def few_photos(photo_folder, tmp_path_factory):
+def textures(tmp_path_factory):
+    """Photos of coloured noise, of four colours."""
+    folder = tmp_path_factory.mktemp("textures")
+    rng = np.random.default_rng(0)
+    for number, colour in enumerate(np.array([[1, -1, 0], [-1, 1, 0], [0, -1, 1], [0, 1, -1]])):
+        (folder / f"class {number}").mkdir()
+        for index in range(24):
+            noise = np.repeat(np.repeat(rng.normal(size=(12, 12, 3)), 8, axis=0), 8, axis=1)
+            pixels = (127 + 40 * noise + 30 * colour).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"class {number}" / f"{index}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few(textures):
     """Five photos of each class."""
-    root = tmp_path_factory.mktemp("few")
-    for photo in find_photos(photo_folder)[::2]:
-        (root / str(photo.label)).mkdir(exist_ok=True)
-        (root / str(photo.label) / Path(photo.name).name).write_bytes(Path(photo.source).read_bytes())
-    return root
+    return [photo for photo in find_photos(textures) if Path(photo.name).stem in list("12345")]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current folder, with a network that sees next to nothing."""
+    write_network(tmp_path / "same.onnx")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# --- the trunk --------------------------------------------------------------------------------------------------------
 
 
 class SlowTrunk:
@@ -78,41 +93,51 @@ class SlowTrunk:
 
     def __call__(self, images):
         self.calls += 1
-        time.sleep(0.1)
+        time.sleep(0.02)
         return np.zeros((1, 2, 2, 3), np.float32)
 
 
-def test_ctrl_c_while_photos_are_looked_at_waits_for_no_other_photo(few_photos, tmp_path):
+def test_after_ctrl_c_no_photo_is_begun(few, tmp_path):
     def interrupted(step, done, total):
         raise KeyboardInterrupt
 
-    trunk, settings = SlowTrunk(), dataclasses.replace(SMALL, variants=8)
+    trunk, settings = SlowTrunk(), dataclasses.replace(SETTINGS, variants=8)
     with pytest.raises(KeyboardInterrupt):
-        Seen(tmp_path, find_photos(few_photos), set(), trunk, settings, interrupted)
-    threads = cores()
-    # Each thread has looked at one photo and, at most, begun another: others that wait are not begun.
-    assert trunk.calls <= threads * (settings.variants + 2)
+        Seen(tmp_path, few, set(), trunk, settings, interrupted)
+    # Each thread has looked at one photo and, at most, begun another.
+    assert trunk.calls <= 2 * cores() * settings.variants < len(few) * settings.variants
 
 
-def test_a_disk_without_room_for_the_maps_is_told_before_anything_is_written(few_photos, tmp_path, monkeypatch):
+def test_a_disk_without_room_for_the_maps_is_told(few, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(PatchvoteError, match="the temporary folder .* is full"), temporary_folder() as folder:
-        Seen(folder, find_photos(few_photos)[:2], set(), SlowTrunk(), dataclasses.replace(SMALL, variants=1))
+    with pytest.raises(PatchvoteError, match="folder .* is full"), temporary_folder() as folder:  # noqa: PT012
+        (folder / "maps").symlink_to("/dev/full")
+        Seen(folder, few[:2], set(), SlowTrunk(), SETTINGS)
 
 
-def test_tail_and_head_learn_and_the_held_out_photos_tell(tuned):
+def test_at_two_scales_variants_show_half_as_much(real_photos):
+    image, boxes = Image.open(real_photos / "coffee.png").convert("RGB"), []
+    recorder = types.SimpleNamespace(size=image.size, crop=lambda box: boxes.append(box) or image.crop(box))
+    for share in (1.0, 0.5):
+        variant(recorder, 64, np.random.default_rng(0), share)
+    (left, _, right, _), (small_left, _, small_right, _) = boxes
+    assert (small_right - small_left) == pytest.approx((right - left) / 2, abs=1)
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_stage_of_the_default_network_learns_and_runs_in_onnx_runtime(photo_folder, tmp_path):
+    settings = dataclasses.replace(SETTINGS, start="", variants=2, passes=4)
+    tuned = fine_tune("efficientnet-lite0", photo_folder, settings=settings)
     assert tuned.classes == ("Straße & Café", "brick", "grass", "gravel")
     assert tuned.history[-1]["loss"] < tuned.history[0]["loss"]
-    assert max(told["held_out_accuracy"] for told in tuned.history) > 0.8
-
-
-def test_the_tuned_network_runs_in_onnx_runtime_and_differs_from_the_old_one_in_its_tail(tuned, photo_folder, tmp_path):
+    assert max(record["held_out_accuracy"] for record in tuned.history) > 0.8
     net, old = load(str(tuned.save_network(tmp_path / "tuned.onnx"))), load("efficientnet-lite0")
     assert (net.spec.dim, net.spec.stride, net.spec.size) == (1280, 32, 224)
     assert net.spec.preprocessing == old.spec.preprocessing
-    pixels = pixels_of(load_image(find_photos(photo_folder)[0]), (64, 64))[None]
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 64, 64, 3), np.uint8)
     assert not np.allclose(net(pixels), old(pixels), atol=1e-3)
     before = {t.name: t.SerializeToString() for t in graph_of("efficientnet-lite0")[0].graph.initializer}
     changed = {t.name for t in tuned.graph.graph.initializer if t.SerializeToString() != before[t.name]}
@@ -132,14 +157,14 @@ class Tiring(VoteHead):
             self.passes += mode
         return super().train(mode)
 
-    def forward(self, *maps):
-        votes = super().forward(*maps)
+    def forward(self, x):
+        votes = super().forward(x)
         return votes if self.training or self.passes < 4 else -votes
 
 
-def test_training_stops_when_held_out_photos_gain_nothing_and_gives_back_the_best(small_network, few_photos):
-    long = dataclasses.replace(QUICK, passes=30, patience=2)
-    tuned = fine_tune(small_network, few_photos, settings=long, head=Tiring)
+def test_training_stops_when_held_out_photos_gain_nothing_and_gives_back_the_best(here, few):
+    long = dataclasses.replace(SETTINGS, passes=30, patience=2)
+    tuned = fine_tune("same.onnx", few, settings=long, head=Tiring)
     accuracies = [record["held_out_accuracy"] for record in tuned.history]
     best = max(i for i, accuracy in enumerate(accuracies) if accuracy == max(accuracies))
     assert best < 3
@@ -149,7 +174,7 @@ def test_training_stops_when_held_out_photos_gain_nothing_and_gives_back_the_bes
     assert right.mean() == pytest.approx(max(accuracies))
 
 
-def test_with_no_photo_held_out_all_passes_are_made_and_the_last_weights_given_back(small_network, few_photos):
+def test_with_no_photo_held_out_all_passes_are_made_and_the_last_weights_given_back(here, few):
     heads, weights = [], []
 
     def head(features: int, classes: int) -> VoteHead:
@@ -160,147 +185,264 @@ def test_with_no_photo_held_out_all_passes_are_made_and_the_last_weights_given_b
         if what == "fine-tune":
             weights.append(heads[0].vote.weight.detach().clone())
 
-    none = dataclasses.replace(QUICK, patience=1, held_out=0.0)
-    tuned = fine_tune(small_network, few_photos, settings=none, head=head, progress=look)
+    settings = dataclasses.replace(SETTINGS, patience=1, held_out=0.0)
+    tuned = fine_tune("same.onnx", few, settings=settings, head=head, progress=look)
     assert len(tuned.history) == len(weights) == 3
     assert tuned.held_out is None
     assert torch.equal(tuned.head.vote.weight, weights[2])
     assert not torch.equal(weights[2], weights[1])
 
 
-def test_a_training_that_was_killed_goes_on_and_ends_where_it_would_have_ended(small_network, few_photos, tmp_path):
-    path = tmp_path / "checkpoint.safetensors"
-    code = f"""
-import os, signal, torch
-from patchvote.nn import TuningSettings, fine_tune
-torch.set_num_threads(1)
-def kill(what, done, total):
-    if what == "fine-tune" and done == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-fine_tune({small_network!r}, {str(few_photos)!r}, settings={QUICK!r}, checkpoint={str(path)!r}, progress=kill)
-"""
-    assert subprocess.run([sys.executable, "-c", code], timeout=300).returncode == -signal.SIGKILL
+def dropping(features: int, classes: int) -> torch.nn.Module:
+    pool = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.5))
+    return torch.nn.Sequential(pool, torch.nn.Linear(features, classes))
+
+
+@pytest.mark.parametrize("head", [None, dropping])
+def test_an_interrupted_training_goes_on_and_ends_where_it_would_have_ended(head, here, few):
     passes = []
-    again = fine_tune(
-        small_network,
-        few_photos,
-        settings=QUICK,
-        checkpoint=path,
-        progress=lambda what, done, total: passes.append(done) if what == "fine-tune" else None,
-    )
-    assert passes == [3]
-    whole = fine_tune(small_network, few_photos, settings=QUICK)
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "fine-tune":
+            passes.append(done)
+            if passes == [1, 2]:
+                raise KeyboardInterrupt
+
+    whole = fine_tune("same.onnx", few, settings=SETTINGS, head=head)
+    more = {"head": head, "checkpoint": here / "c", "progress": stop}
+    with pytest.raises(KeyboardInterrupt):
+        fine_tune("same.onnx", few, settings=SETTINGS, **more)
+    again = fine_tune("same.onnx", few, settings=SETTINGS, **more)
+    assert passes == [1, 2, 3]
     assert again.history == whole.history
     for name, value in whole.head.state_dict().items():
         torch.testing.assert_close(again.head.state_dict()[name], value, rtol=0, atol=0)
     assert again.graph.SerializeToString() == whole.graph.SerializeToString()
-    with pytest.raises(PatchvoteError, match="is of another fine-tuning"):
-        fine_tune(small_network, few_photos, settings=dataclasses.replace(QUICK, rate=1), checkpoint=path)
+    for other in ({"settings": dataclasses.replace(SETTINGS, rate=1)}, {"settings": SETTINGS, "head": Tiring}):
+        with pytest.raises(PatchvoteError, match="is of another fine-tuning"):
+            fine_tune("same.onnx", few, **more | other)
 
 
-def test_a_file_that_is_no_checkpoint_is_refused(small_network, few_photos, tmp_path):
-    path = tmp_path / "checkpoint.safetensors"
-    path.write_bytes(b"nonsense")
-    with pytest.raises(PatchvoteError, match="is not a checkpoint of fine-tuning"):
-        fine_tune(small_network, few_photos, settings=QUICK, checkpoint=path)
+TENSORS = {"now.tail.w": torch.arange(60.0).reshape(3, 20), "optimiser.0.step": torch.tensor(7.0)}
+HISTORY = [{"pass": 1, "loss": 0.5, "held_out_accuracy": 0.75}]
 
 
-def test_a_head_that_draws_lots_resumes_exactly_and_another_head_is_refused(small_network, few_photos, tmp_path):
-    def dropping(features: int, classes: int) -> torch.nn.Module:
-        pool = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.5))
-        return torch.nn.Sequential(pool, torch.nn.Linear(features, classes))
-
-    def stop(what: str, done: int, total: int) -> None:
-        if what == "fine-tune":
-            raise KeyboardInterrupt
-
-    path = tmp_path / "checkpoint.safetensors"
-    whole = fine_tune(small_network, few_photos, settings=QUICK, head=dropping)
-    with pytest.raises(KeyboardInterrupt):
-        fine_tune(small_network, few_photos, settings=QUICK, head=dropping, checkpoint=path, progress=stop)
-    resumed = fine_tune(small_network, few_photos, settings=QUICK, head=dropping, checkpoint=path)
-    assert resumed.history == whole.history
-    with pytest.raises(PatchvoteError, match="is of another fine-tuning"):
-        fine_tune(small_network, few_photos, settings=QUICK, checkpoint=path)
-
-
-def test_a_device_that_is_not_there_is_named(photo_folder):
-    with pytest.raises(PatchvoteError, match="torch cannot use the device 'cuda:99' here"):
-        fine_tune("efficientnet-lite0", photo_folder, settings=SMALL, device="cuda:99")
+def test_of_a_hundred_flipped_bits_none_changes_a_checkpoint_unnoticed(tmp_path):
+    write_checkpoint(tmp_path / "c", TENSORS, "mark", HISTORY)
+    data, refused = (tmp_path / "c").read_bytes(), 0
+    for bit in [None, *np.random.default_rng(0).choice(8 * len(data), 100, replace=False).tolist()]:
+        damaged = bytearray(data)
+        if bit is not None:
+            damaged[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "c").write_bytes(damaged)
+        try:
+            kept, history = read_checkpoint(tmp_path / "c", "mark")
+        except PatchvoteError:
+            refused += 1
+        else:
+            assert (history, kept.keys()) == (HISTORY, TENSORS.keys())
+            assert all(torch.equal(kept[name], TENSORS[name]) for name in TENSORS)
+    assert 80 < refused <= 100
 
 
-def test_a_class_called_none_of_these_is_refused(small_network, few_photos):
-    photos = find_photos(few_photos)
-    labels = ["None of these" if photo.label == "brick" else photo.label for photo in photos]
-    with pytest.raises(PatchvoteError, match="a class may not be called 'None of these'"):
-        fine_tune(small_network, photos, labels, settings=QUICK)
+def test_photos_that_cannot_be_read_are_named_and_copies_are_held_out_together(here, few):
+    (here / "bad.jpg").write_bytes(b"no photo")
+    paths = [photo.source for photo in few for _ in range(2)] + [Path("bad.jpg")]
+    labels = [str(photo.label) for photo in few for _ in range(2)] + ["class 0"]
+    tuned = fine_tune("same.onnx", paths, labels, settings=dataclasses.replace(SETTINGS, passes=1))
+    assert [error.name for error in tuned.skipped] == ["bad.jpg"]
+    assert tuned.images == dict.fromkeys(tuned.classes, 10)
+    held_out = {name.partition(" (")[0] for name in tuned.held_out.names}
+    assert len(tuned.held_out.names) == 2 * len(held_out) > 0
 
 
-def test_another_head_may_learn_instead_of_the_votes(photo_folder):
-    def pooled(features: int, classes: int) -> torch.nn.Module:
-        return torch.nn.Sequential(
-            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(features, classes)
-        )
-
-    tuned = fine_tune("efficientnet-lite0", photo_folder, settings=dataclasses.replace(SMALL, passes=2), head=pooled)
-    assert not isinstance(tuned.head, VoteHead)
-    assert tuned.history[-1]["held_out_accuracy"] > 0.5
-
-
-def test_photos_that_cannot_be_read_are_named_and_left_out(small_network, few_photos, tmp_path):
-    photos = find_photos(few_photos)
-    bad = tmp_path / "bad.jpg"
-    bad.write_bytes(b"no photo")
-    paths = [photo.source for photo in photos] + [bad]
-    labels = [str(photo.label) for photo in photos] + ["brick"]
-    tuned = fine_tune(small_network, paths, labels, settings=dataclasses.replace(QUICK, passes=1))
-    assert [error.name for error in tuned.skipped] == [str(bad)]
-    assert str(bad) not in tuned.held_out.names
-    assert tuned.images == dict.fromkeys(tuned.classes, 5)
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"device": "cuda:99"}, "torch cannot use the device 'cuda:99'"),
+        ({"settings": dataclasses.replace(SETTINGS, start="")}, "the tensor of same.onnx .* is required"),
+        ({"labels": ["None of these"] * 5 + ["a"] * 15}, "a class may not be called 'None of these'"),
+        ({"checkpoint": "same.onnx"}, "is not a checkpoint of fine-tuning"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(changed, message, here, few):
+    with pytest.raises(PatchvoteError, match=message):
+        fine_tune("same.onnx", few, **{"settings": SETTINGS} | changed)
 
 
-@pytest.mark.parametrize("name", ["birds.onnx", "birds.toml"])
-def test_a_model_cannot_have_the_name_of_a_file_of_its_network(name, small_network, few_photos, tmp_path):
-    tuned = fine_tune(small_network, few_photos, settings=dataclasses.replace(QUICK, passes=1))
-    with pytest.raises(PatchvoteError, match=f"{name} cannot be a model.* such as birds.patchvote"):
-        tuned.save(tmp_path / name)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_network_of_ones_own_must_say_where_its_tail_begins(small_network, few_photos):
-    with pytest.raises(PatchvoteError, match="the tensor of .*small.onnx .* is required"):
-        fine_tune(small_network, few_photos, settings=SMALL)
-
-
-def test_the_tuned_model_answers_without_torch_as_it_did_in_torch(tuned, photo_folder, few_photos, tmp_path):
-    (tmp_path / "made").mkdir()
-    tuned.save(tmp_path / "made" / "tuned.patchvote")
-    (tmp_path / "made").rename(tmp_path / "moved")  # the network lies beside the model
-    path = tmp_path / "moved" / "tuned.patchvote"
-    code = f"""
+def test_a_model_of_votes_answers_without_torch_as_it_did_in_torch_and_learns_more(here, textures, few):
+    settings = dataclasses.replace(SETTINGS, sides=(64, 128), passes=20, variants=2, rate=0.01, head_rate=0.1)
+    tuned = fine_tune("same.onnx", textures, settings=settings)
+    for name in ("birds.onnx", "birds.toml"):
+        with pytest.raises(PatchvoteError, match=r"cannot be a model.* birds.patchvote"):
+            tuned.save(name)
+    with pytest.raises(PatchvoteError, match="only a VoteHead"):
+        dataclasses.replace(tuned, head=torch.nn.Identity()).save("m.patchvote")
+    (here / "made").mkdir()
+    tuned.save("made/tuned.patchvote")
+    (here / "made").rename("moved")  # the network lies beside the model
+    code = """
 import sys
 sys.modules["torch"] = None
 from patchvote import ImageClassifier
-classifier = ImageClassifier.load({str(path)!r})
-print(",".join(classifier.predict({str(photo_folder)!r})))
+answers = ImageClassifier.load("moved/tuned.patchvote").answers(sys.argv[1])
+print(*(f"{answer.name}={answer.likeliest}" for answer in answers), sep=";")
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert told.returncode == 0, told.stderr
-    labels = told.stdout.strip().split(",")
-    assert np.mean([label == photo.label for label, photo in zip(labels, find_photos(photo_folder), strict=True)]) > 0.8
-    answers = dict(zip([photo.name for photo in find_photos(photo_folder)], labels, strict=True))
+    done = subprocess.run([sys.executable, "-c", code, textures], capture_output=True, text=True, timeout=120)
+    answers = dict(pair.rsplit("=", 1) for pair in done.stdout.strip().split(";"))
+    assert np.mean([name.startswith(label) for name, label in answers.items()]) > 0.8
     expected = [tuned.classes[i] for i in tuned.held_out.probability.argmax(axis=1)]
     assert [answers[name] for name in tuned.held_out.names] == expected
-    grown = ImageClassifier.load(path, cache=tmp_path / "cache").add(few_photos)
-    assert np.mean(grown.predict(few_photos) == [photo.label for photo in find_photos(few_photos)]) > 0.8
+    classifier = ImageClassifier.load("moved/tuned.patchvote", cache=False)
+    assert classifier.recipe.sampling.sides == (64, 128)
+    photos = {photo.name: photo for photo in find_photos(textures)}
+    for name, expected in list(zip(tuned.held_out.names, tuned.held_out.probability, strict=True))[:4]:
+        found = classifier.predict_proba([photos[name].source])[0]
+        np.testing.assert_allclose(found, expected, atol=0.02)  # the trunk's outputs were kept in float16
+    assert np.mean(classifier.add(few).predict(few) == [photo.label for photo in few]) > 0.8
 
 
-def test_copies_of_a_photo_are_held_out_together(small_network, photo_folder, tmp_path):
-    for path in sorted(photo_folder.glob("brick/*"))[:4] + sorted(photo_folder.glob("grass/*"))[:4]:
-        folder = tmp_path / path.parent.name
-        folder.mkdir(exist_ok=True)
-        for copy in ("1", "2"):
-            (folder / f"{path.stem} {copy}{path.suffix}").write_bytes(path.read_bytes())
-    tuned = fine_tune(small_network, tmp_path, settings=dataclasses.replace(QUICK, passes=1, held_out=0.5))
-    held_out = {name[: name.rindex(" ")] for name in tuned.held_out.names}
-    assert len(tuned.held_out.names) == 2 * len(held_out) == 8
+# --- the command, which keeps the better network ----------------------------------------------------------------------
+
+
+def test_a_tuned_network_that_is_better_is_kept_and_every_command_can_use_it(here, textures, command):
+    done = command("fine-tune", textures, "my.patchvote", "--network", "same.onnx", "--passes", "30", *WORDS)
+    assert done.code == 0, done.err
+    assert "% with the frozen one: the tuned network is kept." in done.out
+    assert {path.name for path in here.iterdir()} == {"same.onnx", "same.toml", "my.patchvote", "my.onnx", "my.toml"}
+    model = read_model("my.patchvote")
+    assert (model.recipe.network, model.recipe.sampling.sides) == ("my.onnx", (64, 128))
+    assert "with the tuned same.onnx: on 20 photos that were held out" in model.about.method
+    assert load("my.onnx").spec.fingerprint == model.fingerprint != load("same.onnx").spec.fingerprint
+    (here / "moved").mkdir()
+    for name in ("my.patchvote", "my.onnx", "my.toml"):
+        shutil.move(name, f"moved/{name}")
+    photo = textures / "class 1" / "3.png"
+    for words in (("predict", photo), ("explain", photo), ("add", textures, "--no-cache"), ("export", "graph.onnx")):
+        done = command(words[0], "moved/my.patchvote", *words[1:])
+        assert done.code == 0, (words, done.err)
+    (here / "moved" / "my.onnx").unlink()
+    done = command("predict", "moved/my.patchvote", photo)
+    assert "names the network 'my.onnx', which is neither embedded nor an ONNX file beside it" in done.err
+
+
+def test_a_tuned_network_that_is_no_better_is_left(place, command):
+    network = write_network(place / "same.onnx", same=False)
+    done = command("fine-tune", "photos", "new.patchvote", "--network", network, *WORDS, "--json")
+    assert done.code == 0, done.err
+    record = json.loads(done.out)
+    assert set(record["compared"]) == {"photos", "tuned", "frozen", "better", "tuned_loss", "frozen_loss"}
+    assert (record["tuned"], record["compared"]["better"], record["network"]) == (False, False, None)
+    assert not (place / "new.onnx").exists()
+    model = read_model("new.patchvote")
+    assert model.recipe.network == str(place / "same.onnx")
+    assert "with the frozen" in model.about.method
+
+
+def test_an_interrupted_tuning_continues_after_its_last_pass(here, textures, command, monkeypatch):
+    words = ("fine-tune", textures, "my.patchvote", "--network", "same.onnx", "--passes", "5", *WORDS, "--quiet")
+    passes, original = [], Learner._one_pass
+
+    def interrupted(self, index):
+        if passes == [0, 1, 2]:
+            raise KeyboardInterrupt
+        passes.append(index)
+        return original(self, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "_one_pass", interrupted)
+        done = command(*words)
+    assert done.code == 130
+    assert "my.patchvote was not written. 3 of 5 passes are kept in my-tuning.safetensors" in done.err
+    other = command(*words[:5], "--passes", "6", *WORDS)
+    assert (other.code, "is of another fine-tuning" in other.err) == (1, True)
+    monkeypatch.setattr(Learner, "_one_pass", lambda self, index: passes.append(index) or original(self, index))
+    assert command(*words).code == 0
+    assert passes == [0, 1, 2, 3, 4]
+    assert not (here / "my-tuning.safetensors").exists()
+
+
+def test_without_torch_the_command_says_what_to_install(place, command, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("patchvote.nn")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    done = command("fine-tune", "photos", "my.patchvote")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "fine-tune needs torch. Install it with: pip install 'patchvote[torch]'" in done.err
+
+
+def test_what_cannot_be_tuned_is_refused_before_any_photo_is_read(here, textures, command):
+    start = ("fine-tune", textures)
+    assert "set start" in command(*start, "my.patchvote", "--network", "same.onnx", "--no-report").err
+    done = command(*start, "my.patchvote", "--sides", "a")
+    assert (done.code, "--sides takes whole numbers" in done.err) == (2, True)
+    assert command(*start, "same.onnx", *WORDS).code == 1
+    shutil.copy(textures / "class 0" / "0.png", "my.onnx")
+    done = command(*start, "my.patchvote", "--network", "same.onnx", *WORDS)
+    assert "my.onnx would be replaced by an exported graph, but" in done.err
+    with pytest.raises(PatchvoteError, match="only networks that see photos densely"):
+        tune_or_keep(ImageClassifier(Recipe("same.onnx", Patch(count=4))), textures)
+
+
+def test_one_photo_per_class_leaves_nothing_to_choose_on(here, textures):
+    photos = [textures / f"class {number}" / "0.png" for number in range(4)]
+    classifier = ImageClassifier(Recipe("same.onnx", Dense((64,))), cache=False)
+    result = tune_or_keep(classifier, photos, list("abcd"), settings=SETTINGS)
+    assert (result.comparison, result.is_tuned) == (None, False)
+    assert "too few photos to hold any out" in result.sentence
+    assert result.save(here / "my.patchvote") == [here / "my.patchvote"]
+
+
+def test_the_photos_that_decide_are_neither_tuned_nor_trained_on_and_open_files_are_read_once(here, few, monkeypatch):
+    seen, original = [], fine_tune
+
+    def spy(network, photos, **more):
+        seen.extend(photo.name for photo in photos)
+        return original(network, photos, **more)
+
+    monkeypatch.setattr(sys.modules["patchvote.nn.tune_or_keep"], "fine_tune", spy)
+    classifier = ImageClassifier(Recipe("same.onnx", Dense((64,))), cache=False)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(photo.source.open("rb")) for photo in few]
+        result = tune_or_keep(classifier, files, [photo.label for photo in few], settings=SETTINGS)
+    assert result.classifier.skipped == []
+    held_out = set(result.classifier.scores.names)
+    assert held_out.isdisjoint(seen)
+    assert (len(held_out), len(seen)) == (4, 16)
+
+
+@pytest.mark.parametrize(
+    ("tuned", "frozen", "better", "verdict"),
+    [
+        (0.963, 0.95, True, "96.3 % were right with the tuned network and 95.0 % with the frozen one: the tuned"),
+        (0.747, 0.82, False, "the frozen network is kept. Tuning needs many photos"),
+        (0.95, 0.95, False, "no clear gain, so the frozen network is kept"),
+    ],
+)
+def test_both_accuracies_and_the_choice_are_one_sentence(tuned, frozen, better, verdict):
+    kept = sys.modules["patchvote.nn.tune_or_keep"].TuneOrKeep(None, Comparison(300, tuned, frozen, better, 0.1, 0.1))
+    assert verdict in kept.sentence
+
+
+def test_a_clear_gain_on_the_same_photos_is_better_and_a_gain_by_chance_is_not():
+    rng = np.random.default_rng(0)
+    expected, names = np.repeat([0, 1], 50), tuple(map(str, range(100)))
+
+    def scores(right: float) -> Scores:
+        chance = rng.normal(right, 0.1, 100).clip(0.01, 0.99)
+        probability = np.where(np.eye(2, dtype=bool)[expected], chance[:, None], 1 - chance[:, None])
+        return Scores(("a", "b"), names, expected, probability, 0.0)
+
+    weak, strong = scores(0.55), scores(0.9)
+    assert Comparison.of(strong, weak).better
+    assert not Comparison.of(weak, strong).better
+    assert not Comparison.of(weak, weak).better
+    hit = np.eye(2)[expected] * 0.2 + 0.4  # all right, with little confidence
+    missed = np.where(np.arange(100)[:, None] % 10 == 0, 1 - hit, hit)  # every tenth is wrong, as little confident
+    timid, worse = (dataclasses.replace(weak, probability=probability) for probability in (hit, missed))
+    assert Comparison.of(timid, worse).better  # by accuracy
+    certain = dataclasses.replace(weak, probability=np.where(missed > 0.5, 0.99, 0.01))
+    assert not Comparison.of(timid, dataclasses.replace(weak, probability=np.eye(2)[expected] * 0.98 + 0.01)).better
+    assert Comparison.of(certain, worse).tuned == Comparison.of(certain, worse).frozen == 0.9
+    other = dataclasses.replace(strong, names=tuple(map(str, range(50, 150))))
+    assert Comparison.of(other, weak).photos == 50

@@ -101,7 +101,7 @@ def fine_tune(
         "jobs": jobs,
         "seed": seed,
     }
-    tuning = TuningSettings(start=start or "", side=min(all_sides), sides=all_sides, passes=passes, seed=seed)
+    tuning = TuningSettings(start=start or "", sides=all_sides, passes=passes, seed=seed)
     passes_done: list[str] = []
 
     def show_progress(step: str, done: int, total: int) -> None:

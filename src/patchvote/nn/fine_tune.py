@@ -60,22 +60,18 @@ class TuningSettings:
     ----------
     start : str
         Tensor of the graph after which the tail begins; by default, the tail of an embedded network is its last stage.
-    side : int, default 224
-        Longest side of a photo in pixels; variants are squares of this side.
-    sides : tuple of int
-        Longest sides of a photo at the scales at which the network will be used, as `Dense` has them; by default `side`
-        alone. Variants take turns at these scales: at twice the side, they show half as much of a photo.
+    sides : tuple of int, default (224,)
+        Longest sides of a photo in pixels, one per scale, as `Dense` has them. Augmented variants are squares of the
+        smallest; at twice that side, they show half as much of a photo.
     variants : int, default 4
-        Number of augmented variants of every training photo.
+        Number of augmented variants of every training photo; they take turns at the scales.
     passes : int, default 20
         Maximum number of passes over the photos.
     batch : int, default 32
         Number of photos per step.
-    rate : float, default 0.0003
-        Learning rate of the tail (AdamW, with a cosine schedule that ends at 0).
-    head_rate : float, default 0.003
-        Learning rate of the head, with the same schedule.
-    decay : float
+    rate, head_rate : float, default 0.0003 and 0.003
+        Learning rates of the tail and the head (AdamW, with a cosine schedule that ends at 0).
+    decay : float, default 0.01
         Weight decay of tail and head.
     prototypes : int, default 4
         Number of prototypes per class.
@@ -90,8 +86,7 @@ class TuningSettings:
     """
 
     start: str = ""
-    side: int = 224
-    sides: tuple[int, ...] = ()
+    sides: tuple[int, ...] = (224,)
     variants: int = 4
     passes: int = 20
     batch: int = 32
@@ -105,9 +100,9 @@ class TuningSettings:
     seed: int = 0
 
     @property
-    def all_sides(self) -> tuple[int, ...]:
-        """Longest sides of a photo at all scales."""
-        return self.sides or (self.side,)
+    def side(self) -> int:
+        """Side of the variants in pixels."""
+        return min(self.sides)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,8 +132,8 @@ class Tuned:
     def save(self, path: str | Path) -> None:
         """Write a model for `ImageClassifier.load`, and its network to an ONNX file of the same name beside it."""
         head = self.head
-        if not isinstance(head, VoteHead) or head.positions or len(head.level_weight) != 1:
-            raise PatchvoteError("a model needs a VoteHead of one level without positions.")
+        if not isinstance(head, VoteHead):
+            raise PatchvoteError("only a VoteHead makes a model.")
         network = self.save_network(network_beside(path))
         settings = SNBNL(head.vote.weight.shape[0], q=head.vote.q)._plain_settings()
         learned = {"weights": head.vote.weight, "mean": head.mean, "scale": head.scale}
@@ -147,7 +142,7 @@ class Tuned:
         model = Model(
             SnbnlVotes(arrays, settings, len(self.classes)),
             self.classes,
-            Recipe(network.name, Dense(self.settings.all_sides, whole=False)),  # relative: it stays beside the model
+            Recipe(network.name, Dense(self.settings.sides, whole=False)),  # relative: it stays beside the model
             open_onnx(network).spec.fingerprint,
             self.temperature,
             self.held_out.threshold if self.held_out else 0.0,
@@ -167,18 +162,10 @@ class Tuned:
 
 
 def network_beside(path: str | Path) -> Path:
-    """Return the ONNX file of a model's network, which has its settings in a TOML file of the same name.
-
-    Examples
-    --------
-    >>> network_beside("birds.patchvote").name
-    'birds.onnx'
-    """
+    """Return the ONNX file of a model's network, which has its settings in a TOML file of the same name."""
     if Path(path).suffix.lower() in (".onnx", ".toml"):
-        raise PatchvoteError(
-            f"{path} cannot be a model: its network is written beside it, to a file of that name. Name it otherwise, "
-            f"such as {Path(path).with_suffix('.patchvote').name}."
-        )
+        name = Path(path).with_suffix(".patchvote").name
+        raise PatchvoteError(f"{path} cannot be a model: its network has that name. Name the model {name}, say.")
     return Path(path).with_suffix(".onnx")
 
 
@@ -220,15 +207,16 @@ def fine_tune(
         Function that is called with the current step, the number of finished items, and the total.
     """
     settings, torch_device = settings or TuningSettings(), on_device(np.zeros(1, np.float32), device).device
-    labelled_photos = labelled(photos, labels, 2)
-    check_classes(labelled_photos)
+    found = labelled(photos, labels, 2)
+    check_classes(found)
     graph, spec = tunable_graph(network)
     start = settings.start or default_start(network, graph)
     trunk = trunk_of(graph, start, spec, trunk_device)
-    classes, numbers = np.unique([str(photo.label) for photo in labelled_photos], return_inverse=True)
-    digests = [_digest(photo) for photo in labelled_photos]
-    copies = equal_groups([digest or photo.name for digest, photo in zip(digests, labelled_photos, strict=True)])
-    _, held = hold_out(np.arange(len(labelled_photos)), numbers, settings.held_out, settings.seed, copies)
+    names = tuple(photo.name for photo in found)
+    classes, numbers = np.unique([str(photo.label) for photo in found], return_inverse=True)
+    digests = [_digest(photo) for photo in found]
+    copies = equal_groups([digest or name for digest, name in zip(digests, names, strict=True)])
+    _, held = hold_out(np.arange(len(found)), numbers, settings.held_out, settings.seed, copies)
     torch.manual_seed(settings.seed)
     tail = tail_of(graph, start, trunk.spec.dim).to(torch_device)
     if head is None:
@@ -236,14 +224,14 @@ def fine_tune(
     else:
         top = head(spec.dim, len(classes))
     top.to(torch_device)
-    mark = _mark(labelled_photos, digests, [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)])
-    if checkpoint and Path(checkpoint).exists():  # refuse that of another training before the trunk runs for minutes
-        read_checkpoint(Path(checkpoint), mark)
+    mark = _mark(found, digests, [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)])
+    file = Path(checkpoint) if checkpoint else None
+    if file and file.exists():  # refuse that of another training before the trunk runs for minutes
+        read_checkpoint(file, mark)
     with temporary_folder() as folder:
-        seen = Seen(folder, labelled_photos, set(held.tolist()), trunk, settings, progress)
+        seen = Seen(folder, found, set(held.tolist()), trunk, settings, progress)
         learner = Learner(tail, top, seen, numbers, settings, torch_device)
-        history = learner.run(Path(checkpoint) if checkpoint else None, mark, progress)
-        names = tuple(photo.name for photo in labelled_photos)
+        history = learner.run(file, mark, progress)
         held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)
         memory = learner.memory(len(classes))
     tail.write_back(graph)

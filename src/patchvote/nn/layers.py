@@ -97,23 +97,16 @@ class ML3Conv2d(ML3):
 
 
 class VoteHead(nn.Module):
-    """Head of a network, from feature maps to the mean vote of each image.
-
-    The cells of a map are standardised and vote, with their positions if requested. The vote of a map is the mean over
-    its cells, the vote of an image the weighted mean over its maps.
+    """Head of a network, from a feature map to the mean vote of each image; its cells are standardised first.
 
     Parameters
     ----------
     features, classes, prototypes, q, start_scale
         Parameters of `ML3`.
-    positions : bool, default False
-        Whether the position of a cell, from 0 to 1 on both axes, is appended to its features.
-    levels : int, default 1
-        Number of maps (scales) per image; the weights of several are learned.
     momentum : float, default 0
         Share of `mean` and `scale` that every training batch updates, as in batch normalisation, for a network whose
         features drift because it is trained as well. Such a batch is standardised by its own statistics. With 0, `mean`
-        and `scale` do not change. For one level only.
+        and `scale` do not change.
 
     Attributes
     ----------
@@ -121,8 +114,6 @@ class VoteHead(nn.Module):
         Layer with the prototypes.
     mean, scale : buffers
         Mean and inverse deviation of the features, standardised to ``(x - mean) * scale``; set by `standardise`.
-    level_weight : Parameter of shape (levels,)
-        Logits of the weights of the levels.
     """
 
     mean: Tensor
@@ -136,31 +127,25 @@ class VoteHead(nn.Module):
         *,
         q: float = 2.0,
         start_scale: float = 0.01,
-        positions: bool = False,
-        levels: int = 1,
         momentum: float = 0.0,
     ) -> None:
         super().__init__()
-        if not 0 <= momentum <= 1 or (momentum and levels > 1):
-            raise ValueError("momentum must be from 0 to 1, and 0 for several levels, which share one mean and scale.")
-        self.positions, self.momentum = positions, momentum
-        width = features + 2 * positions
-        self.vote = ML3Conv2d(width, classes, prototypes, q=q, start_scale=start_scale)
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("scale", torch.ones(width))
-        self.level_weight = nn.Parameter(torch.zeros(levels))
+        if not 0 <= momentum <= 1:
+            raise ValueError("momentum must be from 0 to 1.")
+        self.momentum = momentum
+        self.vote = ML3Conv2d(features, classes, prototypes, q=q, start_scale=start_scale)
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("scale", torch.ones(features))
 
     def standardise(self, maps: Sequence[Tensor]) -> None:
         """Set mean and scale so that the features of these maps have mean 0 and deviation 1."""
-        rows = torch.cat([self._with_positions(x).movedim(1, -1).flatten(0, -2) for x in maps])
-        rows = rows.cpu().double()  # some devices have no float64
+        rows = torch.cat([x.movedim(1, -1).flatten(0, -2) for x in maps]).cpu().double()  # some devices have no float64
         deviation = rows.std(dim=0, correction=0)
         self.mean.copy_(rows.mean(dim=0))
         self.scale.copy_(1 / torch.where(deviation > 1e-6 * rows.abs().mean(dim=0), deviation, 1.0))
 
     def vote_map(self, x: Tensor) -> Tensor:
         """Return the votes of every cell of a map, ``(n, classes, rows, columns)``."""
-        x = self._with_positions(x)
         if self.training and self.momentum and x.numel() > x.shape[1]:
             x = self._standardised_by_batch(x)
         else:
@@ -168,17 +153,13 @@ class VoteHead(nn.Module):
         votes: Tensor = self.vote(x)
         return votes
 
-    def forward(self, *maps: Tensor) -> Tensor:
-        """Return the mean vote ``(n, classes)`` of images, given one map per level."""
-        if len(maps) != len(self.level_weight):
-            raise ValueError(f"this head takes {len(self.level_weight)} maps, got {len(maps)}.")
-        weights = self.level_weight.softmax(0)
-        means = [self.vote_map(x).mean(dim=(2, 3)) for x in maps]
-        return torch.stack([weight * mean for weight, mean in zip(weights, means, strict=True)]).sum(0)
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mean vote ``(n, classes)`` of images."""
+        return self.vote_map(x).mean(dim=(2, 3))
 
     def extra_repr(self) -> str:
-        """Return the settings that are not those of the inner layers, for `repr`."""
-        return f"positions={self.positions}, momentum={self.momentum:g}"
+        """Return the setting that is not of an inner layer, for `repr`."""
+        return f"momentum={self.momentum:g}"
 
     def _standardised_by_batch(self, x: Tensor) -> Tensor:
         """Standardise a batch by its own statistics, and update mean and scale."""
@@ -186,13 +167,3 @@ class VoteHead(nn.Module):
         x = nn.functional.batch_norm(x, self.mean, variance, training=True, momentum=self.momentum, eps=_EPSILON)
         self.scale.copy_((variance + _EPSILON).rsqrt())
         return x
-
-    def _with_positions(self, x: Tensor) -> Tensor:
-        """Append the positions of the cells' centres, if requested."""
-        if not self.positions:
-            return x
-        n, _, rows, columns = x.shape
-        across = (torch.arange(columns, device=x.device, dtype=x.dtype) + 0.5) / columns
-        down = (torch.arange(rows, device=x.device, dtype=x.dtype) + 0.5) / rows
-        positions = torch.stack([across.expand(rows, columns), down[:, None].expand(rows, columns)])
-        return torch.cat([x, positions.expand(n, 2, rows, columns)], dim=1)

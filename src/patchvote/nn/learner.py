@@ -41,18 +41,18 @@ class Learner:
 
     def __init__(
         self,
-        rest: OnnxModule,
+        tail: OnnxModule,
         head: nn.Module,
         seen: Seen,
         numbers: npt.NDArray[np.int64],
         settings: TuningSettings,
         device: torch.device,
     ) -> None:
-        self.rest, self.head, self.seen, self.settings, self.device = rest, head, seen, settings, device
+        self.modules, self.seen, self.settings = nn.ModuleDict({"tail": tail, "head": head}), seen, settings
+        self.tail, self.head, self.numbers, self.device = tail, head, numbers, device
         self.labels = torch.from_numpy(numbers[seen.training])
-        self.numbers = numbers
-        groups = [{"params": list(rest.parameters()), "lr": settings.rate}]
-        groups.append({"params": list(head.parameters()), "lr": settings.head_rate})
+        self.rates = (settings.rate, settings.head_rate)
+        groups = [{"params": list(part.parameters())} for part in (tail, head)]
         self.optimiser = torch.optim.AdamW(groups, weight_decay=settings.decay)
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Tensor] = {}
@@ -67,19 +67,20 @@ class Learner:
             index = len(self.history)
             loss = self._one_pass(index)
             accuracy = self._accuracy()
-            if not self.best or self._is_best(accuracy):
-                self.best = {name: value.clone() for name, value in self._state().items()}
+            if self._is_best(accuracy):
+                self.best = {name: value.clone() for name, value in self.modules.state_dict().items()}
             self.history.append({"pass": index + 1, "loss": loss, "held_out_accuracy": accuracy})
             if checkpoint is not None:
                 self._write(checkpoint, mark)
             if progress is not None:
                 progress("fine-tune", index + 1, self.settings.passes)
-        self._load(self.best)
+        self.modules.load_state_dict(self.best)
         return self.history
 
     def _is_best(self, accuracy: float) -> bool:
         """Return whether no earlier pass was better. The later of equal passes is preferred: its steps were smaller."""
-        return not self.seen.held_out or accuracy >= max(record["held_out_accuracy"] for record in self.history)
+        earlier = [record["held_out_accuracy"] for record in self.history]
+        return not self.seen.held_out or accuracy >= max(earlier, default=0.0)
 
     def _done(self) -> bool:
         accuracies = [record["held_out_accuracy"] for record in self.history]
@@ -96,17 +97,22 @@ class Learner:
         batches = np.array_split(order, max(1, round(len(order) / settings.batch)))
         for number, rows in enumerate(batches):
             done = (index + number / len(batches)) / settings.passes
-            for group, rate in zip(self.optimiser.param_groups, (settings.rate, settings.head_rate), strict=True):
+            for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
                 group["lr"] = rate * (1 + np.cos(np.pi * done)) / 2
             self.optimiser.zero_grad()
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type != "cpu"):
-                features = self.rest(self.seen.batch(rows, variants[rows]).to(self.device))
+                features = self._features(rows, variants[rows])
             scores = self.head(features.float())  # squares and roots of votes need full precision
             loss = nn.functional.cross_entropy(scores, self.labels[rows].to(self.device))
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()
             total += float(loss.detach()) * len(rows)
         return total / len(order)
+
+    def _features(self, rows: npt.NDArray[np.int64], variants: npt.NDArray[np.int64] | int = 0) -> Tensor:
+        """Return the outputs of the tail for some training photos."""
+        features: Tensor = self.tail(self.seen.batch(rows, np.broadcast_to(variants, rows.shape)).to(self.device))
+        return features
 
     @torch.no_grad()
     def _held_out_votes(self) -> npt.NDArray[np.float64]:
@@ -116,7 +122,7 @@ class Learner:
             of_maps = []
             for features in maps:
                 x = torch.from_numpy(features.astype(np.float32)).movedim(-1, 0)[None].to(self.device)
-                of_maps.append(self.head(self.rest(x))[0].cpu().double().numpy())
+                of_maps.append(self.head(self.tail(x))[0].cpu().double().numpy())
             cells = [features.shape[0] * features.shape[1] for features in maps]
             votes.append(np.average(of_maps, axis=0, weights=cells))  # every cell counts the same, as in a bag
         return np.array(votes)
@@ -146,36 +152,24 @@ class Learner:
             rows = rng.permutation(np.flatnonzero(self.labels.numpy() == number))[: REMEMBERED // 4]
             if not len(rows):
                 continue
-            maps = self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device)).cpu().numpy()
-            cells = maps.transpose(0, 2, 3, 1).reshape(-1, maps.shape[1])
-            all_boxes = np.tile(cell_boxes(*maps.shape[2:]), (len(rows), 1))
+            maps = self._features(rows).movedim(1, -1).cpu().numpy()
+            cells, all_boxes = maps.reshape(-1, maps.shape[-1]), np.tile(cell_boxes(*maps.shape[1:3]), (len(rows), 1))
             chosen = rng.permutation(len(cells))[:REMEMBERED]
             values.append(compact(cells[chosen]))
             boxes.append(all_boxes[chosen])
-            numbers.append(np.full(len(chosen), number))
-        return {
-            "memory_values": np.concatenate(values),
-            "memory_boxes": np.concatenate(boxes),
-            "memory_class": np.concatenate(numbers).astype(np.int64),
-        }
+            numbers.append(np.full(len(chosen), number, np.int64))
+        parts = {"memory_values": values, "memory_boxes": boxes, "memory_class": numbers}
+        return {name: np.concatenate(part) for name, part in parts.items()}
 
     @torch.no_grad()
     def _standardise(self, head: VoteHead) -> None:
         """Set mean and deviation of the head from the outputs of the untrained tail."""
         rows = np.sort(np.random.default_rng(self.settings.seed).permutation(len(self.labels))[:_STANDARDISED])
         parts = np.array_split(rows, max(1, round(len(rows) / self.settings.batch)))  # Ctrl-C waits for one part only
-        head.standardise([self.rest(self.seen.batch(part, np.zeros_like(part)).to(self.device)) for part in parts])
-
-    def _state(self) -> dict[str, Tensor]:
-        state = {f"tail.{name}": value for name, value in self.rest.state_dict().items()}
-        return state | {f"head.{name}": value for name, value in self.head.state_dict().items()}
-
-    def _load(self, state: dict[str, Tensor]) -> None:
-        self.rest.load_state_dict(_within(state, "tail."))
-        self.head.load_state_dict(_within(state, "head."))
+        head.standardise([self._features(part) for part in parts])
 
     def _write(self, path: Path, mark: str) -> None:
-        tensors = {f"now.{name}": value for name, value in self._state().items()}
+        tensors = {f"now.{name}": value for name, value in self.modules.state_dict().items()}
         tensors |= {f"best.{name}": value for name, value in self.best.items()}
         for number, state in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{number}.{key}": torch.as_tensor(value) for key, value in state.items()}
@@ -183,7 +177,7 @@ class Learner:
 
     def _read(self, path: Path, mark: str) -> None:
         tensors, self.history = read_checkpoint(path, mark)
-        self._load(_within(tensors, "now."))
+        self.modules.load_state_dict(_within(tensors, "now."))
         self.best = _within(tensors, "best.")
         state = copy.deepcopy(self.optimiser.state_dict())
         for name, value in _within(tensors, "optimiser.").items():

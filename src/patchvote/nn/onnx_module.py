@@ -38,10 +38,10 @@ class OnnxModule(nn.Module):
         self._input, self._output = graph.input[0].name, graph.output[0].name
         self._nodes: list[tuple[str, list[str], str, dict[str, Any]]] = []
         trained: set[str] = set()
-        constants = list(graph.initializer)
+        constants = [(tensor.name, tensor) for tensor in graph.initializer]
         for node in graph.node:
             if node.op_type == "Constant" and node.attribute[0].name == "value":
-                constants.append(_named(node.attribute[0].t, node.output[0]))
+                constants.append((node.output[0], node.attribute[0].t))
                 continue
             if node.op_type not in _OPERATIONS:
                 known = ", ".join(sorted(_OPERATIONS))
@@ -51,10 +51,10 @@ class OnnxModule(nn.Module):
             if node.op_type in ("Conv", "Gemm", "MatMul", "BatchNormalization"):
                 trained.update(node.input[1:3])
         self._names: dict[str, str] = {}
-        for tensor in constants:
-            name = self._names[tensor.name] = tensor.name.replace(".", "/")  # a dot would name a submodule
+        for constant, tensor in constants:
+            name = self._names[constant] = constant.replace(".", "/")  # a dot would name a submodule
             value = torch.from_numpy(np.array(numpy_helper.to_array(tensor)))
-            if tensor.name in trained and value.is_floating_point():
+            if constant in trained and value.is_floating_point():
                 self.register_parameter(name, nn.Parameter(value))
             else:
                 self.register_buffer(name, value)
@@ -78,14 +78,6 @@ class OnnxModule(nn.Module):
             if tensor.name in self._names:
                 value = getattr(self, self._names[tensor.name]).detach().cpu().numpy()
                 tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value), tensor.name))
-
-
-def _named(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
-    """Return a copy of a constant under another name."""
-    copy = type(tensor)()
-    copy.CopyFrom(tensor)
-    copy.name = name
-    return copy
 
 
 def _convolve(inputs: list[Any], attributes: dict[str, Any]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any
 
 import torch
 
@@ -42,13 +42,8 @@ class SMM(torch.optim.Optimizer):
             raise ValueError(f"curvature must be above 0 and lam at least 0, got {curvature} and {lam}.")
         super().__init__(params, {"curvature": curvature, "lam": lam})
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Make one step with the gradients of the parameters."""
         loss = None
         if closure is not None:

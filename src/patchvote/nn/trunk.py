@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
-import math
-import os
-import shutil
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +19,7 @@ from ..errors import NetworkError, PatchvoteError, PhotoError
 from ..networks import EMBEDDED, NetworkSpec, graph_of
 from ..networks.graph import cut, tail
 from ..networks.session import OnnxBackbone, Session
-from ..photos.decode import opened, resized
+from ..photos.decode import load_image, resized
 from ..photos.find import Photo
 from ..utils.machine import cores
 from ..utils.terminal import Progress
@@ -34,6 +29,9 @@ if TYPE_CHECKING:
     import onnx
 
     from .fine_tune import TuningSettings
+
+_AT_ONCE = 8  # photos per core that are looked at before the next ones are begun; their maps wait in memory
+Maps = list[npt.NDArray[np.float16]]  # of one photo, each of shape (rows, columns, features)
 
 
 def tunable_graph(network: str) -> tuple[onnx.ModelProto, NetworkSpec]:
@@ -79,7 +77,7 @@ class Seen:
     """The trunk's feature maps: several variants per training photo, on disk, and one per scale of held-out photos.
 
     `training` has the indices of the training photos that could be read, in the order of the rows of `batch`;
-    `held_out` the maps ``(rows, columns, d)`` of held-out photos by index; `skipped` the errors of all others.
+    `held_out` the maps of held-out photos by index; `skipped` the errors of all others.
     """
 
     def __init__(
@@ -93,89 +91,70 @@ class Seen:
     ) -> None:
         self._photos, self._held, self._trunk, self._settings = photos, held, trunk, settings
         self.skipped: list[PhotoError] = []
-        self.held_out: dict[int, list[npt.NDArray[np.float16]]] = {}
+        self.held_out: dict[int, Maps] = {}
         self.training: list[int] = []
-        maps: npt.NDArray[np.float16] | None = None
-        for index, outputs in self._outputs(progress):
-            if index in held:
-                self.held_out[index] = outputs
-                continue
-            if maps is None:
-                maps = _new_maps(folder / "maps.npy", (len(photos) - len(held), len(outputs), *outputs[0].shape))
-            maps[len(self.training)] = outputs
-            self.training.append(index)
-        if maps is None:
+        shape: tuple[int, ...] = ()
+        with (folder / "maps").open("wb") as file:
+            for index, maps in self._readable(progress):
+                if index in held:
+                    self.held_out[index] = maps
+                else:
+                    self.training.append(index)
+                    shape = (len(maps), *maps[0].shape)
+                    file.write(np.stack(maps).tobytes())
+        if not self.training:
             raise PatchvoteError(f"no training photo can be read. {self.skipped[0]}")
-        self.maps = maps
+        self.maps = np.memmap(folder / "maps", np.float16, "r", shape=(len(self.training), *shape))
 
     def batch(self, rows: npt.NDArray[np.int64], variants: npt.NDArray[np.int64]) -> Tensor:
         """Return the maps of some training photos, ``(n, d, rows, columns)``."""
         return torch.from_numpy(self.maps[rows, variants].astype(np.float32)).movedim(-1, 1)
 
-    def _outputs(self, progress: Progress | None) -> Iterator[tuple[int, list[npt.NDArray[np.float16]]]]:
-        """Yield the index and the maps of each photo, in order; other threads compute some photos ahead."""
-        count, ahead = len(self._photos), 2 * cores()
-        stop = threading.Event()
+    def _readable(self, progress: Progress | None) -> Iterator[tuple[int, Maps]]:
+        """Yield the index and the maps of each photo that can be read, in order."""
+        count, block = len(self._photos), _AT_ONCE * cores()
         pool = ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-trunk")
         try:
-            waiting = {index: pool.submit(self._maps, index, stop) for index in range(min(ahead, count))}
-            for index in range(count):
-                try:
-                    yield index, waiting.pop(index).result()
-                except PhotoError as error:
-                    self.skipped.append(error.with_traceback(None))  # the traceback would keep the pixels in memory
-                if index + ahead < count:
-                    waiting[index + ahead] = pool.submit(self._maps, index + ahead, stop)
-                if progress is not None:
-                    progress("look", index + 1, count)
-        finally:  # after Ctrl-C, no further photo is begun
-            stop.set()
-            pool.shutdown(cancel_futures=True)
+            for start in range(0, count, block):
+                indices = range(start, min(start + block, count))
+                for index, maps in zip(indices, pool.map(self._maps, indices), strict=True):
+                    if isinstance(maps, PhotoError):
+                        self.skipped.append(maps)
+                    else:
+                        yield index, maps
+                    if progress is not None:
+                        progress("look", index + 1, count)
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C, no further photo is begun
 
-    def _maps(self, index: int, stop: threading.Event) -> list[npt.NDArray[np.float16]]:
-        """Return the maps ``(rows, columns, d)`` of a photo: one per variant; of a held-out photo, one per scale."""
+    def _maps(self, index: int) -> Maps | PhotoError:
+        """Return the maps of a photo: one per variant; of a held-out photo, one per scale."""
         settings, stride = self._settings, self._trunk.spec.stride or 1
-        with opened(self._photos[index]) as (image, _):
-            if image is None:  # so for photos of known digests only
-                raise PhotoError(self._photos[index].name, "was not decoded.")
-            if index in self._held:
-                sampling = Dense(settings.all_sides)
-                sizes = [sampling.input_size(image.width, image.height, side, stride) for side in sampling.sides]
-                images = [pixels(image, size) for size in sizes]
-            else:
-                rng = np.random.default_rng([settings.seed, index])
-                shares = [settings.side / side for side in settings.all_sides]
-                turns = [shares[number % len(shares)] for number in range(settings.variants)]
-                images = [variant(image, settings.side, rng, share) for share in turns]
-        outputs = []
-        for one in images:
-            if stop.is_set():
-                raise CancelledError
-            outputs.append(self._trunk(one[None])[0].astype(np.float16))
-        return outputs
-
-
-def _new_maps(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float16]:
-    """Make the file of the maps, with room for all of them: a mapped file on a full disk would end the process."""
-    if shutil.disk_usage(path.parent).free < math.prod(shape) * np.dtype(np.float16).itemsize:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    maps: npt.NDArray[np.float16] = np.lib.format.open_memmap(path, "w+", np.float16, shape)
-    if hasattr(os, "posix_fallocate"):  # not on macOS and Windows, where others may fill the disk meanwhile
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    return maps
+        try:
+            image = load_image(self._photos[index])
+        except PhotoError as error:
+            return error.with_traceback(None)  # the traceback would keep the pixels in memory
+        if index in self._held:
+            sizes = [Dense().input_size(*image.size, side, stride) for side in settings.sides]
+            images = [pixels(image, size) for size in sizes]
+        else:
+            rng = np.random.default_rng([settings.seed, index])
+            shares = [settings.side / side for side in settings.sides]
+            turns = [shares[number % len(shares)] for number in range(settings.variants)]
+            images = [variant(image, settings.side, rng, share) for share in turns]
+        return [self._trunk(one[None])[0].astype(np.float16) for one in images]
 
 
 def pixels(image: Image.Image, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
-    """Return the RGB pixels of a photo, resized."""
-    return np.asarray(resized(image, size).convert("RGB"))
+    """Return the pixels of a photo, resized."""
+    return np.asarray(resized(image, size))
 
 
 def variant(image: Image.Image, side: int, rng: np.random.Generator, share: float = 1.0) -> npt.NDArray[np.uint8]:
     """Augment a photo: random square crop of a share of its side, mirroring, brightness and contrast."""
     edge = max(1, int(min(image.size) * min(share, 1.0) * rng.uniform(0.75, 1)))
     left, top = (int(rng.integers(length - edge + 1)) for length in image.size)
-    part = resized(image.crop((left, top, left + edge, top + edge)), (side, side)).convert("RGB")
+    part = resized(image.crop((left, top, left + edge, top + edge)), (side, side))
     if rng.random() < 0.5:
         part = ImageOps.mirror(part)
     part = ImageEnhance.Brightness(part).enhance(rng.uniform(0.8, 1.2))

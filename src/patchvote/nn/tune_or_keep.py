@@ -60,17 +60,6 @@ class Comparison:
             f"{100 * self.frozen:.1f} % with the frozen one"
         )
 
-    @property
-    def sentence(self) -> str:
-        """Both accuracies, and which network is kept, for people."""
-        if self.better:
-            verdict = "the tuned network is kept."
-        elif self.tuned < self.frozen:
-            verdict = "the frozen network is kept. Tuning needs many photos, a hundred per class rather than ten."
-        else:
-            verdict = "that is no clear gain, so the frozen network is kept."
-        return f"{self.figures[0].upper()}{self.figures[1:]}: {verdict}"
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TuneOrKeep:
@@ -91,9 +80,16 @@ class TuneOrKeep:
     @property
     def sentence(self) -> str:
         """Which network is kept and why, for people."""
-        if self.comparison is not None:
-            return self.comparison.sentence
-        return "There are too few photos to hold any out, so nothing was tuned: the frozen network is kept."
+        found = self.comparison
+        if found is None:
+            return "There are too few photos to hold any out, so nothing was tuned: the frozen network is kept."
+        if found.better:
+            verdict = "the tuned network is kept."
+        elif found.tuned < found.frozen:
+            verdict = "the frozen network is kept. Tuning needs many photos, a hundred per class rather than ten."
+        else:
+            verdict = "that is no clear gain, so the frozen network is kept."
+        return f"{found.figures[0].upper()}{found.figures[1:]}: {verdict}"
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the model and, if it is kept, the tuned network beside it; return all files, which belong together."""
@@ -101,8 +97,8 @@ class TuneOrKeep:
         if self.is_tuned and self.network is not None:
             network = self.network.save_network(network_beside(path))
             written = [network, network.with_suffix(".toml")]
-            model = self.classifier.model  # the name is relative: the network stays beside the model
-            _replace_model(self.classifier, recipe=dataclasses.replace(model.recipe, network=network.name))
+            recipe = dataclasses.replace(self.classifier.model.recipe, network=network.name)  # it stays beside
+            _replace_model(self.classifier, recipe=recipe)
         self.classifier.save(path)
         return [path, *written]
 
@@ -126,17 +122,14 @@ def tune_or_keep(
         As for `ImageClassifier.fit`.
     settings : TuningSettings, optional
         Settings of the training; by default, the scales are those of the recipe.
-    checkpoint : path, optional
+    checkpoint, progress
         As for `fine_tune`.
-    progress : function, optional
-        Called with the current step, the number of finished items, and the total.
     """
-    recipe, seed = classifier.recipe, classifier.seed
+    recipe, device = classifier.recipe, classifier.device
     if not isinstance(recipe.sampling, Dense):
         raise PatchvoteError("only networks that see photos densely are tuned: use a recipe with Dense(…).")
-    sides = recipe.sampling.sides
-    settings = settings or TuningSettings(side=min(sides), sides=sides, seed=seed)
-    on_device(np.zeros(1, np.float32), classifier.device)  # refuse a device that torch does not have
+    settings = settings or TuningSettings(sides=recipe.sampling.sides, seed=classifier.seed)
+    on_device(np.zeros(1, np.float32), device)  # refuse a device that torch does not have
     if not settings.start:  # refuse a network that cannot be tuned before any photo is read
         default_start(recipe.network, tunable_graph(recipe.network)[0])
     found = labelled(photos, labels, 2)
@@ -144,17 +137,9 @@ def tune_or_keep(
     frozen = classifier.scores
     if frozen is None:
         return TuneOrKeep(classifier)
-    held_out = set(frozen.names)
-    rest = Found([photo for photo in found if photo.name not in held_out])
-    network = fine_tune(
-        recipe.network,
-        rest,
-        settings=settings,
-        checkpoint=checkpoint,
-        device=classifier.device,
-        trunk_device=classifier.device,
-        progress=progress,
-    )
+    rest = Found([photo for photo in found if photo.name not in frozen.names])
+    more: dict[str, Any] = {"device": device, "trunk_device": device, "progress": progress}
+    network = fine_tune(recipe.network, rest, settings=settings, checkpoint=checkpoint, **more)
     with temporary_folder() as folder:
         path = network.save_network(folder / "tuned.onnx")
         changed = {"recipe": dataclasses.replace(recipe, network=str(path))}
@@ -176,7 +161,6 @@ def _replace_model(classifier: ImageClassifier, **changes: Any) -> None:
 
 def _right_and_losses(scores: Scores, names: Sequence[str]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
     """Return which answers for some photos are right, and their log losses."""
-    places = {name: index for index, name in enumerate(scores.names)}
-    rows = np.array([places[name] for name in names], int)
+    rows = [scores.names.index(name) for name in names]
     expected, probability = scores.expected[rows], scores.probability[rows]
     return probability.argmax(axis=1) == expected, log_losses(probability, expected)
