@@ -1,10 +1,10 @@
 """Adapting to other cameras, styles, strangers, mixtures and few classes: what is gained, and what could be lost.
 
-A model is made as `patchvote fit` makes it, and adapted as `predict --adapt` does. Of every target, the table says how
+A model is made as `patchvote fit` makes it, and adapted as `predict --adapt` does. Of every target, the line says how
 many photos the model names before, the accuracy on these before and after, and how many photos are newly named or newly
 rejected. Office+Caltech-10, Scene-15, MIT-67 and SUN-397 are read from a folder (PATCHVOTE_DATA).
 
-    python benchmarks/adaptation.py --json adaptation.json --table adaptation.md
+    python benchmarks/adaptation.py --json adaptation.json
 """
 
 from __future__ import annotations
@@ -169,33 +169,10 @@ def measured(target: Target, classifier: ImageClassifier, model: object) -> Row:
     )
 
 
-def as_table(rows: Sequence[Row]) -> str:
-    """Return the rows as a table in Markdown."""
-    titles = (
-        "target",
-        "photos",
-        "adapted",
-        "named",
-        "right before, %",
-        "right after, %",
-        "all before, %",
-        "all after, %",
-    )
-    lines = [f"| {' | '.join((*titles, 'newly named', 'newly rejected', 'strangers named'))} |", "|---" * 11 + "|"]
-    for row in rows:
-        values = (row.before, row.after, row.all_before, row.all_after)
-        shown = [f"{value:.1f}" if np.isfinite(value) else "" for value in values]
-        adapted, (was, now) = "refused" if row.refused else "yes", row.strangers_named
-        cells = [row.target, row.photos, adapted, row.named, *shown, row.newly_named, row.newly_rejected]
-        lines.append(f"| {' | '.join(map(str, [*cells, f'{was} to {now}']))} |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     """Measure all targets."""
     parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the image sets")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write the table to FILE")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws")
     arguments = parser.parse_args()
     photos = Photos(arguments.data, arguments.seed)
@@ -211,20 +188,15 @@ def main() -> None:
     rows = []
     for target in targets(photos, learned, 8 if arguments.quick else 60):
         rows.append(measured(target, classifiers[target.model], models[target.model]))
-        print(as_table(rows[-1:]).splitlines()[-1], flush=True)
-    if arguments.table:
-        arguments.table.write_text(as_table(rows))
+        print(rows[-1], flush=True)
     gains = [row.after - row.before for row in rows if np.isfinite(row.before) and row.named >= 20]
     new = sum(max(0, row.strangers_named[1] - row.strangers_named[0]) for row in rows)
+    cameras = float(np.mean([row.all_after - row.all_before for row in rows[:6]]))
     records: list[Record] = [
         record("targets", len(rows), "targets", 16),
         record("strangers newly named", new, "photos", 0),
         record("largest loss on named photos", -min(gains), "points", 1),
-        record(
-            "mean gain on all photos of other cameras",
-            float(np.mean([r.all_after - r.all_before for r in rows[:6]])),
-            "points",
-        ),
+        record("mean gain on all photos of other cameras", cameras, "points"),
     ]
     write(records, arguments.json)
 

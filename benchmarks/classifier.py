@@ -18,11 +18,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from common import Record, options, record, write
-from patchvote import ImageClassifier, find_photos
+from common import Record, choose_photos, options, record, write
+from patchvote import ImageClassifier
 from patchvote.networks import load
 from patchvote.photos.find import Photo
-from search import split
 
 # The minimum that a command needs for a photo: Python, onnxruntime, the network's file, a forward pass per scale.
 BARE = """
@@ -35,13 +34,6 @@ for size in sys.argv[2:]:
     width, height = map(int, size.split("x"))
     session.run(None, {name: np.zeros((1, 3, height, width), np.float32)})
 """
-
-
-def choose_photos(folder: Path, train: int, test: int) -> tuple[list[Photo], list[Photo]]:
-    """Split photos at random, with seed 0."""
-    photos = find_photos(folder)
-    first, second = split(np.array([photo.label for photo in photos]), train, test)
-    return [photos[i] for i in first], [photos[i] for i in second]
 
 
 def labels_of(photos: list[Photo]) -> np.ndarray:

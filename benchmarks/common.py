@@ -9,13 +9,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from patchvote import Bags
+from patchvote import Bags, Photo, find_photos
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"  # beside the repository
@@ -119,3 +120,33 @@ def synthetic_bags(classes: int, images: int, size: int, dim: int, seed: int = 0
     boxes = np.tile(np.array([0, 0, 1, 1], np.float32), (len(values), 1))
     level = (np.arange(len(values)) % size > 0).astype(np.int16)  # the first descriptor is of the whole image
     return Bags(values, offsets, boxes, level), np.array([f"class {label}" for label in labels])
+
+
+def split(labels: np.ndarray, train: int, test: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Draw training and test images of each class at random; return their indices."""
+    rng = np.random.default_rng(seed)
+    class_rows = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    first, second = [rows[:train] for rows in class_rows], [rows[train : train + test] for rows in class_rows]
+    return np.concatenate(first), np.concatenate(second)
+
+
+def choose_photos(folder: Path, train: int, test: int) -> tuple[list[Photo], list[Photo]]:
+    """Draw training and test photos of each class of a folder at random."""
+    photos = find_photos(folder)
+    first, second = split(np.array([photo.label for photo in photos]), train, test)
+    return [photos[i] for i in first], [photos[i] for i in second]
+
+
+def make_crops(folder: Path, names: Sequence[str], count: int) -> Path:
+    """Cut random squares out of photos of scikit-image, into one folder per photo."""
+    import skimage.data
+
+    rng = np.random.default_rng(0)
+    for name in names:
+        image = Image.open(Path(skimage.data.data_dir) / f"{name}.png").convert("RGB")
+        (folder / name).mkdir(parents=True)
+        for index in range(count):
+            side = int(rng.integers(80, min(160, *image.size)))
+            left, top = (int(rng.integers(0, size - side + 1)) for size in image.size)
+            image.crop((left, top, left + side, top + side)).save(folder / name / f"{index}.png")
+    return folder

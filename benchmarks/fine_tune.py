@@ -2,11 +2,9 @@
 
 Four methods, with the same photos, variants, passes and learning rates: a vote head on the frozen network; the last
 stage and a vote head; the last stage and the usual head, average pooling and a linear layer; the last stage and two
-stacked layers of votes. The trunk sees the photos once per seed. Prints the accuracy on test photos for every seed, and
-plots the accuracy on held-out photos by pass. The records hold both, and the page is made from them.
+stacked layers of votes. The trunk sees the photos once per seed.
 
     python benchmarks/fine_tune.py --data scene15/ --json tune.json
-    python benchmarks/fine_tune.py --json tune.json --page docs/fine-tuning.md --plot docs/results/fine-tuning
 """
 
 from __future__ import annotations
@@ -14,10 +12,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import json
 import tempfile
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,15 +23,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from common import DATA, Record, options, record, write
+from common import DATA, Record, choose_photos, options, record, timed, write
 from experiments.datasets import read_dataset
 from experiments.protocol import Protocol
 from experiments.splits import make_split
-from labelled import renew, table
-from patchvote import Dense, Extractor, Photo, Recipe, find_photos
+from patchvote import Dense, Extractor, Photo, Recipe
 from patchvote.nn import ML3Conv2d, Tuned, TuningSettings, fine_tune
 from patchvote.nn.trunk import Seen
-from search import split
 
 
 class Stacked(nn.Module):
@@ -58,20 +53,11 @@ def pooled(features: int, classes: int) -> nn.Module:
     )
 
 
-NAME = "fine-tuning"  # of the table on the page
-WAYS = {
+WAYS: dict[str, tuple[Any, dict[str, float]]] = {
     "frozen, votes": (None, {"rate": 0.0}),
     "tuned, votes": (None, {}),
     "tuned, average pooling + linear": (pooled, {}),
     "tuned, two stacked layers of votes": (Stacked, {}),
-}
-
-
-TITLES = {
-    "frozen, votes": "votes only, network frozen",
-    "tuned, votes": "last stage and votes",
-    "tuned, average pooling + linear": "last stage, average pooling and a linear layer",
-    "tuned, two stacked layers of votes": "last stage and two stacked layers of votes",
 }
 
 
@@ -105,34 +91,10 @@ def accuracy(tuned: Tuned, photos: list[Photo]) -> float:
     return 100 * float(np.mean(hits))
 
 
-def draw(curves: dict[str, list[list[float]]], path: Path) -> None:
-    """Plot the accuracy on held-out photos by pass: a thin line per seed, a thick one for the mean."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
-    panel = figure.subplots()
-    passes = max(len(line) for lines in curves.values() for line in lines)
-    for number, (way, lines) in enumerate(curves.items()):
-        for line in lines:
-            panel.plot(range(1, len(line) + 1), line, color=f"C{number}", lw=0.6, alpha=0.35)
-        extended = [line + line[-1:] * (passes - len(line)) for line in lines]  # a stopped training keeps its accuracy
-        panel.plot(range(1, passes + 1), np.mean(extended, axis=0), color=f"C{number}", lw=2, label=way)
-    panel.set_xlabel("pass")
-    panel.set_ylabel("accuracy on held-out photos, %")
-    panel.xaxis.get_major_locator().set_params(integer=True)
-    panel.legend(fontsize=7, loc="lower right")
-    panel.grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path.with_suffix(".png"), dpi=110)
-
-
 def split_photos(folder: Path, quick: bool) -> tuple[list[Photo], list[Photo]]:
     """Return training and test photos: a split of Scene-15, or a few photos of any folder in a quick run."""
     if quick:
-        photos = find_photos(folder)
-        parts = split(np.array([photo.label for photo in photos]), 6, 6)
-        train, test = ([photos[index] for index in part] for part in parts)
-        return train, test
+        return choose_photos(folder, 6, 6)
     dataset = read_dataset("scene15", folder)
     drawn = make_split(dataset, Protocol.load("scene15").settings[0], None, 0)
     by_name = {photo.name: photo for photo in dataset.photos}
@@ -144,75 +106,26 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=DATA / "scene15", help="folder of Scene-15")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the curves of --json to FILE.png")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="renew the table of this page, and run nothing")
     args = parser.parse_args()
-    if args.page or args.plot:
-        records = json.loads(args.json.read_text(encoding="utf-8"))
-        if args.page:
-            renew(args.page, NAME, lines_of(records))
-        if args.plot:
-            draw({way: by_pass(records, way) for way in WAYS}, args.plot)
-        return
     train, test = split_photos(args.data, args.quick)
-    settings = TuningSettings()
-    if args.quick:
-        settings = dataclasses.replace(settings, passes=2, variants=1)
+    labels = [str(photo.label) for photo in train]
+    settings = TuningSettings(passes=2, variants=1) if args.quick else TuningSettings()
     records: list[Record] = []
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
     for seed in range(1 if args.quick else args.seeds):
         with shared_trunk():
             for way, (head, changed) in WAYS.items():
-                way_settings = dataclasses.replace(settings, seed=seed, **changed)
-                start = time.perf_counter()
-                tuned = fine_tune(
-                    "efficientnet-lite0", train, [str(photo.label) for photo in train], settings=way_settings, head=head
-                )
-                records.append(record(f"{way}, seed {seed}", accuracy(tuned, test), "% of test photos"))
-                records += [
-                    {"name": f"{way}, seed {seed}, pass {number}", "value": 100 * one_pass["held_out_accuracy"]}
-                    | {"unit": "% of held-out photos", "goal": None, "peer": None}
-                    for number, one_pass in enumerate(tuned.history, 1)
-                ]
-                print(f"{time.perf_counter() - start:.0f} s", flush=True)
+                own = dataclasses.replace(settings, seed=seed, **changed)
+                seconds, tuned = timed(partial(fine_tune, "efficientnet-lite0", train, labels, settings=own, head=head))
+                found[way].append(accuracy(tuned, test))
+                records.append(record(f"{way}, seed {seed}", found[way][-1], "% of test photos"))
+                records.append(record(f"{way}, seed {seed}: training", seconds, "s"))
                 write(records, args.json)  # what is finished stays, if the run is ended
-    write([*records, *means(records)], args.json)
-
-
-def means(records: list[Record]) -> list[Record]:
-    """Return the mean accuracy of every method over its seeds, and the lead of the votes over others."""
-    found = {way: float(np.mean(by_seed(records, way))) for way in WAYS if by_seed(records, way)}
-    figures = [record(way, value, "% of test photos") for way, value in found.items()]
+    means = {way: float(np.mean(values)) for way, values in found.items()}
+    records += [record(way, value, "% of test photos") for way, value in means.items()]
     for peer in ("frozen, votes", "tuned, average pooling + linear"):
-        if peer in found and "tuned, votes" in found:
-            figures.append(record(f"lead over {peer}", found["tuned, votes"] - found[peer], "points", 0.0, peer))
-    return figures
-
-
-def by_seed(records: list[Record], way: str) -> list[float]:
-    """Return the accuracies of a method on test photos, by seed."""
-    names = [f"{way}, seed {seed}" for seed in range(len(records))]
-    values = {str(one["name"]): float(str(one["value"])) for one in records}
-    return [values[name] for name in names if name in values]
-
-
-def by_pass(records: list[Record], way: str) -> list[list[float]]:
-    """Return the accuracies of a method on held-out photos: one list per seed, one value per pass."""
-    lines = []
-    for seed in range(len(by_seed(records, way))):
-        start = f"{way}, seed {seed}, pass "
-        lines.append([float(str(one["value"])) for one in records if str(one["name"]).startswith(start)])
-    return lines
-
-
-def lines_of(records: list[Record]) -> list[str]:
-    """Return the table of the page."""
-    rows: list[list[str]] = []
-    seeds = max(len(by_seed(records, way)) for way in WAYS)
-    for way in sorted(WAYS, key=lambda way: -float(np.mean(by_seed(records, way)))):
-        values = by_seed(records, way)
-        deviation = f" ± {np.std(values, ddof=1):.2f}" if seeds > 1 else ""
-        rows.append([TITLES[way], *(f"{value:.2f}" for value in values), f"{np.mean(values):.2f}{deviation}"])
-    return table(",".join(["method", *(f"seed {seed}" for seed in range(seeds)), "mean"]), rows)
+        records.append(record(f"lead over {peer}", means["tuned, votes"] - means[peer], "points", 0.0, peer))
+    write(records, args.json)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ the same features: the share of the nearest neighbours with another label, and s
 probability of the label), the ranking of confident learning. Strangers are photos of another set with random labels.
 
     python benchmarks/mislabelled.py --quick --json mislabelled.json
-    python benchmarks/mislabelled.py --bags STORE --results results/check/mislabelled.jsonl --page docs/check.md
+    python benchmarks/mislabelled.py --bags STORE --json mislabelled.json
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from common import Record, options, record, timed, write
-from labelled import OFFICE, Labelled, add_options, mean, read_sets, read_trials, renew, table, title, write_trials
+from common import Record, record, write
+from labelled import Labelled, labelled_options, read_sets
 from patchvote.bags.moments import MomentBags, photo_vectors
 from patchvote.models.check.held_out import HeldOut, hold_out_each
 from patchvote.models.check.suspects import doubtful_labels, label_doubts, outliers
@@ -27,13 +27,7 @@ from patchvote.models.check.suspects import doubtful_labels, label_doubts, outli
 RATE = 0.05  # of the photos get a wrong label
 STRANGERS = 0.02  # of the photos, as many strangers are added
 NEIGHBOURS = 20  # chosen among 5, 10, 20 and 40 on Amazon and Webcam, where it did best
-CHOSEN_ON = (
-    "amazon",
-    "scene15",
-    "webcam",
-)  # sets on which rules were chosen, with draws from 100 on; reported are draws from 0 on
-WRONG = {"any": "any class", "alike": "the most alike"}  # which wrong labels photos get
-RULES = ("check", "self-confidence", "neighbours")
+WRONG = ("any", "alike")  # of any class, or of the most alike
 Trial = dict[str, Any]
 
 
@@ -80,32 +74,21 @@ def listed(chosen: np.ndarray, planted: np.ndarray) -> dict[str, int]:
 def label_trials(name: str, photos: Labelled, wrong: str, seed: int) -> Iterator[Trial]:
     """Yield the result of each rule for one draw."""
     labels, planted = plant(photos, wrong, seed)
-    seconds, held_out = timed(lambda: hold_out_each(photos.bags, labels, photos.groups))
+    held_out = hold_out_each(photos.bags, labels, photos.groups)
     own = np.nan_to_num(held_out.probability[np.arange(len(labels)), labels], nan=1.0)
-    by_neighbours, found = timed(lambda: neighbours(photos, labels))
-    ranks = {"check": label_doubts(held_out.probability, labels)[0], "self-confidence": -own, "neighbours": found}
-    common = {"part": "labels", "set": name, "wrong": wrong, "seed": seed, "planted": int(planted.sum())}
-    for rule in RULES:
-        trial = common | {"rule": rule, **measures(ranks[rule], planted)}
-        trial["seconds"] = by_neighbours if rule == "neighbours" else seconds
-        if rule == "check":
-            trial |= listed(doubtful_labels(held_out.probability, labels)[0], planted)
-        yield trial
+    common = {"set": name, "part": f"wrong labels, {wrong}"}
+    chosen = listed(doubtful_labels(held_out.probability, labels)[0], planted)
+    doubts = label_doubts(held_out.probability, labels)[0]
+    yield common | {"rule": "check", **measures(doubts, planted), **chosen}
+    yield common | {"rule": "self-confidence", **measures(-own, planted)}
+    yield common | {"rule": "neighbours", **measures(neighbours(photos, labels), planted)}
 
 
 def clean_trial(name: str, photos: Labelled) -> Trial:
     """Return what is listed of a set as it was published."""
     held_out = hold_out_each(photos.bags, photos.numbers, photos.groups)
-    labels, _ = doubtful_labels(held_out.probability, photos.numbers)
-    return {
-        "part": "clean",
-        "set": name,
-        "photos": len(photos),
-        "classes": photos.classes,
-        "accuracy": 100 * float(np.mean(held_out.probability.argmax(axis=1) == photos.numbers)),
-        "listed": len(labels),
-        "outliers": len(outliers(held_out.unlike)),
-    }
+    count = len(doubtful_labels(held_out.probability, photos.numbers)[0]) + len(outliers(held_out.unlike))
+    return {"set": name, "part": "as published", "rule": "check", "listed": count}
 
 
 def stranger_trials(name: str, photos: Labelled, others: Labelled, seed: int) -> Iterator[Trial]:
@@ -122,7 +105,7 @@ def stranger_trials(name: str, photos: Labelled, others: Labelled, seed: int) ->
     np.fill_diagonal(similarity, -np.inf)
     distance = 1 - np.partition(similarity, -10, axis=1)[:, -10]  # to the tenth neighbour, the best of 1, 3, 5 and 10
     unlike = np.nan_to_num(held_out.unlike, nan=0.0)
-    common = {"part": "strangers", "set": name, "seed": seed, "planted": count}
+    common = {"set": name, "part": "strangers"}
     chosen = listed(outliers(held_out.unlike), planted)
     yield common | {"rule": "check", **measures(unlike, planted), **chosen}
     yield common | {"rule": "neighbours", **measures(distance, planted)}
@@ -143,98 +126,26 @@ def run(sets: dict[str, Labelled], draws: int, first_seed: int) -> list[Trial]:
     return trials
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
 def figures(trials: list[Trial]) -> list[Record]:
-    """Return the figures of a run: the average precision of every rule."""
+    """Return the means of every set, kind of planted photos and rule; the neighbours are the peer of the check."""
     records = []
-    keys = dict.fromkeys((t["set"], t.get("wrong", "strangers"), t["rule"]) for t in trials if "rule" in t)
-    for name, wrong, rule in keys:
-        of_rule = [t for t in trials if (t["set"], t.get("wrong", "strangers"), t.get("rule")) == (name, wrong, rule)]
-        value = mean(trial["average_precision"] for trial in of_rule)
-        peer = None if rule != "check" else "neighbours"
-        records.append(record(f"{name}, {wrong}, {rule}: average precision", value, "%", peer=peer))
+    for key in dict.fromkeys((trial["set"], trial["part"], trial["rule"]) for trial in trials):
+        same = [trial for trial in trials if (trial["set"], trial["part"], trial["rule"]) == key]
+        peer = "neighbours" if key[2] == "check" else None
+        for measure in same[0].keys() - {"set", "part", "rule"}:
+            value = float(np.mean([trial[measure] for trial in same]))
+            unit = "photos" if measure in ("listed", "right") else "%"
+            records.append(record(f"{', '.join(key)}: {measure}", value, unit, peer=peer))
     return records
-
-
-def tables(trials: list[Trial]) -> list[str]:
-    """Return the tables of the page."""
-    names = list(dict.fromkeys(trial["set"] for trial in trials))
-    names.sort(key=lambda name: (name in CHOSEN_ON, name in OFFICE, name != "scene15"))
-    return [
-        *table("set, planted, rule, first as many, first twice as many, average precision", _label_rows(trials, names)),
-        "",
-        "What the command lists (mean of the draws), and what it lists of the set as it was published:",
-        "",
-        *table("set, planted, listed, of these planted, listed as published, accuracy", _listed_rows(trials, names)),
-        "",
-        "Strangers: photos of another set under random labels.",
-        "",
-        *table(
-            "set, strangers, rule, first as many, average precision, listed, of these strangers",
-            _stranger_rows(trials, names),
-        ),
-    ]
-
-
-def _some(trials: list[Trial], **wanted: object) -> list[Trial]:
-    return [trial for trial in trials if all(trial.get(key) == value for key, value in wanted.items())]
-
-
-def _means(trials: list[Trial], *keys: str) -> list[str]:
-    return [f"{mean(trial[key] for trial in trials):.1f}" if key in trials[0] else "" for key in keys]
-
-
-def _star(name: str) -> str:
-    return title(name) + " *" * (name in CHOSEN_ON)
-
-
-def _label_rows(trials: list[Trial], names: list[str]) -> Iterator[list[str]]:
-    words = {"check": "`check`", "self-confidence": "self-confidence", "neighbours": f"{NEIGHBOURS} neighbours"}
-    for name in names:
-        for wrong in WRONG:
-            for rule in RULES:
-                same = _some(trials, part="labels", set=name, wrong=wrong, rule=rule)
-                planted = f"{same[0]['planted']}, {WRONG[wrong]}"
-                yield [_star(name), planted, words[rule], *_means(same, "first", "twice", "average_precision")]
-
-
-def _listed_rows(trials: list[Trial], names: list[str]) -> Iterator[list[str]]:
-    for name in names:
-        (clean,) = _some(trials, part="clean", set=name)
-        published = f"{clean['listed']} of {clean['photos']:,}"
-        for wrong in WRONG:
-            same = _some(trials, part="labels", set=name, wrong=wrong, rule="check")
-            planted = f"{same[0]['planted']}, {WRONG[wrong]}"
-            yield [_star(name), planted, *_means(same, "listed", "right"), published, f"{clean['accuracy']:.1f} %"]
-
-
-def _stranger_rows(trials: list[Trial], names: list[str]) -> Iterator[list[str]]:
-    for name in names:
-        for rule, words in (("check", "`check`"), ("neighbours", "10th neighbour")):
-            if same := _some(trials, part="strangers", set=name, rule=rule):
-                cells = _means(same, "first", "average_precision", "listed", "right")
-                yield [_star(name), str(same[0]["planted"]), words, *cells]
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = options(__doc__)
-    add_options(parser)
-    parser.add_argument("--draws", type=int, default=10)
+    parser = labelled_options(__doc__, draws=10)
     parser.add_argument("--first-seed", type=int, default=0, help="seed of the first draw")
     args = parser.parse_args()
-    if args.page is None or args.bags or args.photos:
-        with threadpool_limits(1):
-            trials = run(read_sets(args.bags, args.photos), 2 if args.quick else args.draws, args.first_seed)
-        settings = {"rate": RATE, "strangers": STRANGERS, "neighbours": NEIGHBOURS, "draws": args.draws}
-        if args.results is not None:
-            write_trials(args.results, trials, settings | {"first_seed": args.first_seed})
-    else:
-        trials = read_trials(args.results)
-    if args.page is not None:
-        renew(args.page, "mislabelled", tables(trials))
+    with threadpool_limits(1):
+        trials = run(read_sets(args.bags, args.photos), 2 if args.quick else args.draws, args.first_seed)
     write(figures(trials), args.json)
 
 

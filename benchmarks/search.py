@@ -17,20 +17,12 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from common import Record, options, record, synthetic_bags, timed, write
+from common import Record, options, record, split, synthetic_bags, timed, write
 from patchvote import NBNN, Bags, Store
 from patchvote.voters.bank_votes import BankVotes
 
 _BLOCK = 1024  # queries per call, so that the searches alternate often
 PEER = "per-class faiss.knn on the same descriptors"
-
-
-def split(labels: np.ndarray, train: int, test: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Draw training and test images of each class at random; return their indices."""
-    rng = np.random.default_rng(seed)
-    class_rows = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-    first, second = [rows[:train] for rows in class_rows], [rows[train : train + test] for rows in class_rows]
-    return np.concatenate(first), np.concatenate(second)
 
 
 def load(path: Path | None, quick: bool) -> tuple[Bags, np.ndarray, Bags]:

@@ -6,26 +6,23 @@ rule chooses the photos to label next. "Labels" counts all labels; "saved" is th
 than random choice to reach the accuracy that random choice has in the last round (on the mean curves).
 
     python benchmarks/suggest.py --quick --json suggest.json
-    python benchmarks/suggest.py --bags STORE --results results/check/suggest.jsonl --page docs/check.md
+    python benchmarks/suggest.py --bags STORE --json suggest.json
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from common import Record, options, record, write
-from labelled import OFFICE, Labelled, add_options, read_sets, read_trials, renew, table, title, write_trials
+from common import Record, record, write
+from labelled import Labelled, labelled_options, read_sets
 from patchvote import MomentRidge
 from patchvote.models.next_labels import next_labels, uncertainty
 
-CHOSEN_ON = ("amazon", "webcam")  # sets on which the rule was chosen
 RULES = ("suggest", "uncertain", "random")
-WORDS = {"suggest": "`suggest`", "uncertain": "the most uncertain", "random": "random"}
 FIRST = 2  # labels per class before the first round
 PER_ROUND = 10
 Trial = dict[str, Any]
@@ -76,9 +73,6 @@ def run(sets: dict[str, Labelled], draws: int, rounds: int) -> Iterator[Trial]:
         print(f"{name} is done", flush=True)
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
 def mean_curve(trials: list[Trial], name: str, rule: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of labels and the mean accuracies of a rule, up to the last round of all draws."""
     rounds = min(len(trial["labels"]) for trial in trials if trial["set"] == name)
@@ -99,70 +93,26 @@ def saved(trials: list[Trial], name: str, rule: str) -> float:
     return 100 * float(1 - (labels[reached - 1] + part * (labels[reached] - labels[reached - 1])) / labels[-1])
 
 
-def names_of(trials: list[Trial]) -> list[str]:
-    """Return the sets, those on which the rule was chosen last."""
-    return sorted(dict.fromkeys(trial["set"] for trial in trials), key=lambda name: (name in CHOSEN_ON, name in OFFICE))
-
-
-def tables(trials: list[Trial]) -> list[str]:
-    """Return the table of the page."""
-    rows = []
-    for name in names_of(trials):
-        for rule in RULES:
-            labels, accuracy = mean_curve(trials, name, rule)
-            places = [len(labels) // 4, len(labels) // 2, len(labels) - 1]
-            cells = [f"{accuracy[place]:.1f} ({labels[place]})" for place in places]
-            last = "" if rule == "random" else f"{saved(trials, name, rule):.0f} %"
-            rows.append([title(name) + " *" * (name in CHOSEN_ON), WORDS[rule], *cells, last])
-    return table("set, rule, accuracy (labels), accuracy (labels), accuracy (labels), labels saved", rows)
-
-
 def figures(trials: list[Trial]) -> list[Record]:
-    """Return the labels saved, per set and rule."""
-    return [
-        record(f"{name}, {rule}: labels saved", saved(trials, name, rule), "%", peer="random choice")
-        for name in names_of(trials)
-        for rule in RULES[:2]
-    ]
-
-
-def draw(trials: list[Trial], path: Path) -> None:
-    """Draw accuracy against labels, one panel per set."""
-    from matplotlib.figure import Figure
-
-    names = names_of(trials)
-    figure = Figure((3.2 * len(names), 3.0), layout="constrained")
-    for panel, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        for rule, style in zip(RULES, ("-", "--", ":"), strict=True):
-            panel.plot(*mean_curve(trials, name, rule), style, label=WORDS[rule].strip("`"))
-        panel.set(title=title(name) + " *" * (name in CHOSEN_ON), xlabel="labels", ylabel="accuracy, %")
-        panel.grid(alpha=0.3)
-    figure.axes[0].legend(fontsize=8)
-    figure.savefig(path, dpi=110)
+    """Return the labels saved, per set and rule, and the accuracy in the last round."""
+    records = []
+    for name in dict.fromkeys(trial["set"] for trial in trials):
+        for rule in RULES:
+            records.append(record(f"{name}, {rule}: accuracy", mean_curve(trials, name, rule)[1][-1], "%"))
+        for rule in RULES[:2]:
+            value = saved(trials, name, rule)
+            records.append(record(f"{name}, {rule}: labels saved", value, "%", peer="random choice"))
+    return records
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = options(__doc__)
-    add_options(parser)
-    parser.add_argument("--draws", type=int, default=5)
+    parser = labelled_options(__doc__, draws=5)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--sets", nargs="+", metavar="SET", help="only these sets of the stores")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves from --results")
     args = parser.parse_args()
     draws, rounds = (2, 4) if args.quick else (args.draws, args.rounds)
-    if args.page is None or args.bags or args.photos:
-        sets = read_sets(args.bags, args.photos)
-        with threadpool_limits(1):
-            trials = list(run({name: sets[name] for name in args.sets or sets}, draws, rounds))
-        if args.results is not None:
-            write_trials(args.results, trials, {"first": FIRST, "per_round": PER_ROUND, "draws": draws})
-    else:
-        trials = read_trials(args.results)
-    if args.page is not None:
-        renew(args.page, "suggested", tables(trials))
-    if args.plot is not None:
-        draw(trials, args.plot)
+    with threadpool_limits(1):
+        trials = list(run(read_sets(args.bags, args.photos), draws, rounds))
     write(figures(trials), args.json)
 
 

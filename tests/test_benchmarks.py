@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib
 import json
 import os
@@ -20,27 +19,14 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS, RECORDS = ROOT / "benchmarks", ROOT / "results" / "bench"
 PHOTOS = {
-    "costs": "--photos",
     "extract": "--photos",
     "growth": "--photos",
     "serve": "--photos",
     "fine_tune": "--data",
     "peers": "--photos",
-    "peers_draws": "--photos",
 }
 OTHERS = ("evidence", "mislabelled", "rejection", "scale", "search", "suggest")
-SHARED = (
-    "adaptation",  # it needs the image sets
-    "common",
-    "evidence_classifiers",
-    "evidence_measures",
-    "evidence_pictures",
-    "evidence_table",
-    "labelled",
-    "peers_table",
-    "rejection_photos",
-    "rejection_table",
-)
+SHARED = ("adaptation", "classifier", "common", "labelled")  # the first two need more photos
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +62,30 @@ def test_a_quick_run_writes_its_records(name, photos, tmp_path):
         assert np.isfinite(record["value"])
 
 
-def test_the_examples_in_docstrings_hold():
-    result = doctest.testmod(importlib.import_module("evidence_measures"), optionflags=doctest.ELLIPSIS)
-    assert result.attempted > 0
-    assert result.failed == 0
+def test_measures_of_evidence_find_the_right_quarter():
+    evidence = importlib.import_module("evidence")
+    for quarter in range(4):
+        perfect = np.where(evidence.quarter_mask(quarter), 1.0, -1.0)
+        assert [evidence.own_share(perfect, one) for one in range(4)] == [float(one == quarter) for one in range(4)]
+        assert evidence.points_at(perfect, quarter) == 1
+    assert evidence.own_share(-np.ones((14, 14)), 0) == evidence.points_at(np.ones((14, 14)), 0) == 0.25
+    masks = evidence.windows(4, 2)
+    assert masks.any(axis=0).all()
+    drops = np.array([mask[0, 0] for mask in masks], float)  # one square alone hides what matters
+    found = evidence.occlusion_map(drops, masks)
+    assert found[0, 0] == found.max() == 1
+    assert found[5, 5] == 0
+
+
+def test_in_the_kept_trials_every_voter_finds_the_right_quarter_better_than_grad_cam_and_occlusion():
+    lines = (ROOT / "results" / "evidence" / "trials.jsonl").read_text(encoding="utf-8").splitlines()
+    trials = [trial for trial in map(json.loads, lines) if trial["part"] == "collages"]
+    rows = {(one["set"], one["classifier"], one["map"]): one for one in trials}
+    for name in ("scene15", "amazon"):
+        peer = rows[name, "pooled map + linear head", "Grad-CAM"]["share"]
+        for kind in ("bag-svm", "snbnl", "nbnl", "nbnn", "local-nbnn"):
+            assert rows[name, kind, "less the strongest other"]["share"] > peer
+            assert rows[name, kind, "occlusion"]["share_lead"] < 0
 
 
 # --- tables of pages --------------------------------------------------------------------------------------------------
@@ -95,19 +101,12 @@ def records(name: str) -> list[dict]:
     return json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def test_the_pages_have_the_tables_of_the_records():
-    peers, draws, tables = map(importlib.import_module, ("peers_table", "peers_draws", "rejection_table"))
-    assert shown("peers.md", "peers") == peers.table(records("peers"))
-    assert shown("peers.md", "draws") == "\n".join(draws.lines_of(records("peers-draws")))
-    fine_tune = importlib.import_module("fine_tune")
-    assert shown("fine-tuning.md", fine_tune.NAME).strip() == "\n".join(fine_tune.lines_of(records("fine-tune")))
-    trials = tables.read_trials(ROOT / "results" / "rejection" / tables.FILE)
-    page = (ROOT / "docs" / "rejection.md").read_text(encoding="utf-8")
-    assert tables.auroc_table(trials) in page
+def test_the_page_of_peers_has_the_table_of_the_records():
+    assert shown("peers.md", "peers") == importlib.import_module("peers").table(records("peers"))
 
 
 def test_the_readme_has_figures_of_the_records_and_admits_who_is_ahead():
-    rows = importlib.import_module("peers_table").rows_of(records("peers"))
+    rows = importlib.import_module("peers").rows_of(records("peers"))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| (.*) \| (\**[\d.]+ ± [\d.]+\**) \| (.*) \|$", readme, re.MULTILINE)
     assert 0 < len(found) <= 6
@@ -133,7 +132,7 @@ def test_single_answers_add_up_to_the_records(name):
 
 def test_the_sign_test_counts_photos_that_only_one_of_both_has_right():
     peers = importlib.import_module("peers")
-    figures = dict.fromkeys(importlib.import_module("peers_table").COLUMNS, 1.0)
+    figures = dict.fromkeys(peers.COLUMNS, 1.0)
     ours = peers.Result(figures, (1.0, 1.0), {"a/1": True, "a/2": True, "b/1": True, "b/2": False, "b/3": True})
     other = peers.Result(figures, (1.0, 1.0), {"a/1": False, "a/2": False, "b/1": False, "b/2": True, "b/3": True})
     found = {one["name"]: one["value"] for one in peers.records_of("other", other, ours)}
@@ -145,14 +144,3 @@ def test_every_peer_has_its_script_and_a_name_of_its_own():
     peers = importlib.import_module("peers")
     assert len({method.name for method in peers.METHODS}) == len(peers.METHODS)
     assert {method.script for method in peers.METHODS} - {None} == {path.name for path in peers.SCRIPTS.glob("*.py")}
-
-
-def test_sources_of_strangers_count_the_same_however_many_trials_they_have():
-    tables = importlib.import_module("rejection_table")
-
-    def trial(source, auroc):
-        figures = {"known": {"rejected": 0.04, "auroc": 0.5}, "near": {"rejected": 0.6, "auroc": auroc}}
-        return {"voter": "v", "source": source, "per_class": 10, "seed": 1, "scores": {"familiarity": figures}}
-
-    trials = [trial("amazon", 0.9), trial("amazon", 0.8), trial("webcam", 0.95)]
-    assert tables.mean_of(trials, "familiarity", "near", "auroc") == pytest.approx((0.85 + 0.95) / 2)

@@ -29,7 +29,7 @@ ELSEWHERE = {
     "dinov2-small": "test_hub_commands.py",
     "hf:owner/name": "test_hub_commands.py",
     "patchvote networks": "test_hub_commands.py",
-    "fine-tune photos/": "test_tune_or_keep.py",
+    "fine-tune photos/": "test_fine_tune.py",
     "patchvote.nn": "test_fine_tune.py",
     "class ClassMean(Voter)": "test_examples.py",
 }
