@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 pytest.importorskip("cv2")
 
 from experiments.caffe import load_with_caffe
-from patchvote import Extractor, NetworkError, Patch, Recipe
+from patchvote import NetworkError
 
 PROTOTXT = """
 name: "SmallAlexNet"
@@ -128,25 +129,16 @@ def test_layers_before_and_after_their_activation_are_those_of_the_reference(lay
     np.testing.assert_allclose(net(IMAGES), np.maximum(expected, 0) if activation == "after" else expected, atol=1e-4)
 
 
-def test_a_convolution_gives_a_map(files, weights):
+def test_a_convolution_gives_a_map_also_to_several_threads(files, weights):
     folder, mean = files
     expected = by_hand(IMAGES, weights, mean)
     for layer, stride in (("conv1", 2), ("conv2", 4)):
         net = load_with_caffe(name(folder, layer), "before")
         np.testing.assert_allclose(net(IMAGES), expected[layer].transpose(0, 2, 3, 1), atol=1e-4)
         assert net.spec.stride == stride
-
-
-def test_patches_of_photos_go_through_it_from_several_threads(files):
-    folder, _ = files
-    photos = [np.random.default_rng(i).integers(0, 256, (60, 80, 3), dtype=np.uint8) for i in range(6)]
-    recipe, network = (
-        Recipe(name(folder, "fc7"), Patch(count=12, levels=1)),
-        load_with_caffe(name(folder, "fc7"), "after"),
-    )
-    one, many = (Extractor(recipe, backbone=network, jobs=jobs)(photos) for jobs in (1, 4))
-    np.testing.assert_array_equal(one.values, many.values)
-    assert one.dim == 8
+        with ThreadPoolExecutor(4) as threads:
+            many = list(threads.map(net, [IMAGES] * 8))
+        assert all(np.array_equal(one, many[0]) for one in many)
 
 
 @pytest.mark.parametrize(
@@ -166,16 +158,13 @@ def test_names_that_mean_nothing_are_answered_clearly(change, words, files):
     assert words in str(caught.value)
 
 
-def test_files_that_are_no_network_are_refused(files, tmp_path):
+def test_what_cannot_be_loaded_is_refused(files, tmp_path, monkeypatch):
     (tmp_path / "a.prototxt").write_text("nonsense {")
     (tmp_path / "a.caffemodel").write_bytes(b"nonsense")
     with pytest.raises(NetworkError, match="are no network of Caffe"):
         load_with_caffe(f"caffe:{tmp_path / 'a.prototxt'},{tmp_path / 'a.caffemodel'}@fc7", "after")
     with pytest.raises(NetworkError, match="no activation follows 'fc8'"):
         load_with_caffe(name(files[0], "fc8"), "before")
-
-
-def test_without_opencv_one_line_says_what_to_install(files, monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(NetworkError, match="pip install opencv-python-headless"):
         load_with_caffe(name(files[0], "fc7"), "after")

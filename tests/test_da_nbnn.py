@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 from experiments.da.metrics import ImageToClass, learn_metrics, projected
 from experiments.da.neighbours import ClassNeighbours
 from experiments.da.voter import DANBNN, exchange
-from experiments.voters import make_voter, title, voter_kind
 from patchvote import NBNN, Bags
 from patchvote.voters.search import Rotation
 
@@ -80,25 +78,7 @@ def test_learned_metrics_are_positive_semidefinite_and_the_objective_never_rises
     np.testing.assert_allclose(metrics, metrics.swapaxes(1, 2), atol=1e-12)
     assert np.linalg.eigvalsh(metrics).min() > -1e-9
     np.testing.assert_allclose(np.trace(metrics, axis1=1, axis2=2), 4)
-
-
-def test_without_steps_metrics_are_euclidean():
-    metrics, objectives = learn_metrics(problem(), 0)
-    np.testing.assert_array_equal(metrics, np.tile(np.eye(4), (3, 1, 1)))
-    assert len(objectives) == 1
-
-
-def test_a_projection_is_nearer_than_any_other_metric():
-    rng = np.random.default_rng(2)
-    matrix = rng.normal(size=(1, 4, 4))
-    matrix += matrix.swapaxes(1, 2)
-    nearest = projected(matrix)
-    np.testing.assert_allclose(projected(nearest), nearest, atol=1e-12)
-    for _ in range(200):
-        root = rng.normal(size=(4, 4))
-        other = root @ root.T * 4 / np.trace(root @ root.T)
-        towards = 0.9 * nearest[0] + 0.1 * other  # metrics are a convex set
-        assert np.linalg.norm(matrix[0] - nearest[0]) <= np.linalg.norm(matrix[0] - towards)
+    np.testing.assert_allclose(projected(metrics), metrics, atol=1e-12)
 
 
 # --- neighbours -----------------------------------------------------------------------------------------------------
@@ -129,31 +109,25 @@ DISTANCES = np.array([[1, 5], [2, 5], [4, 5], [3, 5], [1, 9], [1, 8], [1, 2], [9
 MEMBERS = np.array([0, 0, 0, 0, -1, -1, -1, -1, 1])
 
 
-def test_the_surest_photos_of_the_target_enter_and_the_farthest_of_the_source_leave():
-    assert exchange(DISTANCES, MEMBERS, SOURCE, UNKNOWN, 1).tolist() == [0, 0, -1, 0, 0, -1, -1, 1, 1]
-    assert exchange(DISTANCES, MEMBERS, SOURCE, UNKNOWN, 2).tolist() == [0, 0, -1, -1, 0, 0, -1, 1, 1]
-
-
-def test_two_labelled_photos_of_every_class_stay():
-    assert exchange(DISTANCES, MEMBERS, SOURCE, UNKNOWN, 3).tolist() == [0, 0, -1, -1, 0, 0, 0, 1, 1]
-
-
-def test_a_photo_of_the_target_that_is_named_otherwise_leaves():
-    members = np.array([0, 0, 0, 0, 1, 0, -1, -1, 1])
-    assert exchange(DISTANCES, members, SOURCE, UNKNOWN, 1)[4:].tolist() == [-1, 0, 0, 1, 1]
-
-
-def test_labelled_photos_of_the_target_never_leave():
-    source, labels = circle(seed=1)
-    target, expected = circle(40, 20, seed=2)
-    known = [label if i % 20 < 2 else None for i, label in enumerate(expected)]
-    voter = DANBNN(rounds=6, exchanged=3).fit(source, labels, target, known)
-    has_label = np.array([label is not None for label in known])
-    assert (voter.classes_[voter.target_members_[has_label]] == expected[has_label]).all()
-    assert (voter.source_members_ == -1).sum() > 20
-    assert voter.history_[0]["target"] == 0 < voter.history_[-1]["target"]
-    kept = voter.history_[-1]["source"]
-    assert kept == (voter.source_members_ >= 0).sum() < voter.history_[0]["source"] == len(source)
+@pytest.mark.parametrize(
+    ("count", "members", "expected"),
+    [
+        (
+            1,
+            MEMBERS,
+            [0, 0, -1, 0, 0, -1, -1, 1, 1],
+        ),  # the surest of the target enter, the farthest of the source leave
+        (2, MEMBERS, [0, 0, -1, -1, 0, 0, -1, 1, 1]),
+        (3, MEMBERS, [0, 0, -1, -1, 0, 0, 0, 1, 1]),  # two labelled photos of every class stay
+        (
+            1,
+            np.array([0, 0, 0, 0, 1, 0, -1, -1, 1]),
+            [0, 0, -1, 0, -1, 0, 0, 1, 1],
+        ),  # so does one that is named otherwise
+    ],
+)
+def test_photos_of_the_target_take_the_place_of_those_of_the_source(count, members, expected):
+    assert exchange(DISTANCES, members, SOURCE, UNKNOWN, count).tolist() == expected
 
 
 # --- the estimator --------------------------------------------------------------------------------------------------
@@ -162,19 +136,25 @@ def test_labelled_photos_of_the_target_never_leave():
 def test_photos_of_another_camera_that_nbnn_confuses_are_named_after_some_rounds():
     source, labels = circle(seed=1)
     target, expected = circle(40, 30, seed=2)
-    assert NBNN().set_options(calibration=0).fit(source, labels).score(target, expected) < 0.7
-    assert DANBNN(rounds=8, exchanged=2).fit(source, labels, target).score(target, expected) > 0.9
-
-
-def test_without_rounds_and_steps_distances_are_those_of_nbnn():
-    source, labels = circle(seed=1)
-    target, _ = circle(10, seed=2)
     plain = NBNN().set_options(calibration=0).fit(source, labels)
-    voter = DANBNN(rounds=0, max_iter=0).fit(source, labels, target)
+    assert plain.score(target, expected) < 0.7
+    assert DANBNN(rounds=8, exchanged=2).fit(source, labels, target).score(target, expected) > 0.9
+    voter = DANBNN(rounds=0, max_iter=0).fit(source, labels, target)  # without rounds and steps, it is NBNN
     np.testing.assert_allclose(-voter.distances(target), plain.decision_function(target), atol=1e-6)
-    np.testing.assert_array_equal(
-        DANBNN(rounds=0, max_iter=0).fit(source, labels).predict(target), voter.predict(target)
-    )
+
+
+def test_labelled_photos_of_the_target_never_leave_and_parts_of_a_target_are_the_whole():
+    source, labels = circle(seed=1)
+    target, expected = circle(40, 20, seed=2)
+    known = [label if i % 20 < 2 else None for i, label in enumerate(expected)]
+    voter = DANBNN(rounds=6, exchanged=3).fit(source, labels, target, known)
+    has_label = np.array([label is not None for label in known])
+    assert (voter.classes_[voter.target_members_[has_label]] == expected[has_label]).all()
+    assert (voter.source_members_ == -1).sum() > 20
+    assert voter.history_[0]["target"] == 0 < voter.history_[-1]["target"]
+    assert voter.history_[-1]["source"] == (voter.source_members_ >= 0).sum() < len(source)
+    parts = DANBNN(rounds=6, exchanged=3).fit(source, labels, [Bags.of(target[:4]), Bags.of(target[4:])], known)
+    np.testing.assert_array_equal(parts.distances(target), voter.distances(target))
 
 
 @pytest.mark.parametrize("features", [5, 160])
@@ -203,33 +183,3 @@ def test_distances_equal_the_definition_with_metrics_along_the_leading_component
 
 def comparable_of_definition(bag: np.ndarray, mean: np.ndarray) -> np.ndarray:
     return (bag - mean) / np.linalg.norm(bag - mean, axis=1, keepdims=True)
-
-
-def test_a_target_in_parts_is_the_target_as_a_whole():
-    source, labels = circle(seed=1)
-    target, expected = circle(30, seed=2)
-    known = [*expected[:4], *[None] * 56]
-    whole = DANBNN().fit(source, labels, target, known)
-    parts = DANBNN().fit(Bags.of(source), labels, [Bags.of(target[:4]), Bags.of(target[4:])], known)
-    np.testing.assert_array_equal(whole.target_members_, parts.target_members_)
-    np.testing.assert_array_equal(whole.distances(target), parts.distances(target))
-
-
-def test_rounds_learn_from_a_part_of_every_bag_and_photos_are_named_with_all_of_it():
-    source, labels = circle(seed=1)
-    target, expected = circle(30, seed=2)
-    part = DANBNN(n_descriptors=3).fit(source, labels, target)
-    assert part.score(target, expected) > 0.9
-    whole = DANBNN(n_descriptors=None).fit(source, labels, target)
-    many = DANBNN(n_descriptors=100).fit(source, labels, target)
-    np.testing.assert_array_equal(whole.metrics_, many.metrics_)
-    assert (part.metrics_ != whole.metrics_).any()
-    assert [len(bank) for bank, _ in part._banks] == [
-        10 * int(np.sum(np.concatenate([part.source_members_, part.target_members_]) == number)) for number in range(4)
-    ]
-
-
-def test_protocols_know_it_by_its_name():
-    assert voter_kind("da-nbnn").adapts
-    assert title("da-nbnn") == "DA-NBNN"
-    assert clone(make_voter("da-nbnn(rounds=1,margin=0.2)")).get_params()["margin"] == 0.2
