@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,12 +14,7 @@ from PIL import Image
 
 import patchvote
 from helpers.browser import start_browser
-from helpers.packages import install
-from helpers.quick_network import QUICK, QuickNetwork
 from helpers.site import ROOT, broken, build, pages_of
-from patchvote import ImageClassifier
-from patchvote.models.file import read_model
-from patchvote.voters import registry
 
 pytestmark = pytest.mark.slow
 
@@ -49,29 +43,6 @@ def test_every_module_that_the_architecture_and_the_method_name_exists():
     ]
     assert len(modules) > 4
     assert [name for name in modules if not list(package.glob(f"{name}*"))] == []
-
-
-def test_the_voter_that_the_page_of_parts_shows_works_as_a_package(tmp_path, monkeypatch):
-    chapter = text_of("parts.md").partition("## A voter of your own")[2]
-    pyproject, code = (re.search(rf"```{kind}\n(.*?)```", chapter, re.DOTALL)[1] for kind in ("toml", "python"))
-    assert code in (ROOT / "examples/extending/my_package/class_mean.py").read_text(encoding="utf-8")
-    ((name, place),) = tomllib.loads(pyproject)["project"]["entry-points"]["patchvote.voters"].items()
-    install(tmp_path / "site", place.partition(":")[0], code, f"[patchvote.voters]\n{name} = {place}\n")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    registry._others.cache_clear()
-    try:
-        rng = np.random.default_rng(0)
-        photos = [(rng.integers(0, 90, (64, 64, 3)) + shade).astype(np.uint8) for shade in [0, 150] * 8]
-        classifier = ImageClassifier(QUICK, voter=name, backbone=QuickNetwork(), cache=False)
-        classifier.fit(photos, ["dark", "bright"] * 8)
-        assert classifier.scores.summary()["accuracy"] == 1.0
-        classifier.save(tmp_path / "m.patchvote")
-        bag = classifier.extractor(photos[:1])
-        read = read_model(tmp_path / "m.patchvote")
-        np.testing.assert_allclose(read.probability(bag), classifier.model.probability(bag))
-    finally:
-        sys.modules.pop(place.partition(":")[0], None)
-        registry._others.cache_clear()
 
 
 def test_the_page_of_parts_mentions_every_public_name():
@@ -142,13 +113,6 @@ def test_links_of_the_site_lead_somewhere_and_every_page_is_reached_from_the_fir
     assert {path.name for path in set(pages) - reached} <= {"index.html"}
 
 
-def test_a_link_that_leads_nowhere_is_found(tmp_path):
-    (tmp_path / "b.html").write_text('<p id="here">')
-    text = '<a href="b.html#here"></a><a href="b.html#there"></a><img src="c.png"><a href="https://example.org/c"></a>'
-    (tmp_path / "a.html").write_text(text)
-    assert broken(pages_of(tmp_path)) == ["a.html: b.html#there has no such anchor", "a.html: c.png is no file"]
-
-
 def test_pages_load_nothing_from_other_hosts_and_every_picture_says_what_it_shows(site, pages):
     elsewhere = [(page.name, load) for page, parts in pages.items() for load in parts.loads if urlsplit(load).netloc]
     assert elsewhere == []
@@ -198,15 +162,3 @@ def test_on_a_phone_no_page_is_wider_than_the_screen_and_none_asks_another_host(
             if out or wider > 0:
                 faults.append((page.relative_to(site.resolve()).as_posix(), wider, out))
     assert faults == []
-
-
-@pytest.mark.browser
-def test_what_sticks_out_is_found_and_what_scrolls_is_not(tmp_path):
-    wide = '<p style="width: 600px">'
-    with start_browser() as browser:
-        found = []
-        for name, text in (("out", wide), ("scrolls", f'<div style="overflow-x: auto">{wide}</div>')):
-            (tmp_path / f"{name}.html").write_text(f'<div class="md-content"><div>{text}</div></div>')
-            browser.open(tmp_path / f"{name}.html", width=390)
-            found.append(len(browser.evaluate(STICKING_OUT)))
-    assert found == [1, 0]

@@ -14,7 +14,7 @@ from PIL import Image
 
 from experiments.__main__ import main as experiments
 from helpers.packages import install_project
-from patchvote import ImageClassifier, NetworkError
+from patchvote import NetworkError
 from patchvote.networks import load
 from patchvote.voters import registry
 
@@ -23,58 +23,37 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 EXTENDING = EXAMPLES / "extending"
-FIGURES = {
-    "first_model.py": {"bag.png", "confusion.png", "evidence.png"},
-    "other_camera.py": {"cameras.png"},
-    "reject_unknown.py": {"familiarity.png"},
-    "evidence.ipynb": {"contrast.png"},
-    "voters.ipynb": {"voters.png"},
+# By example: what it prints, and the figures that it draws.
+SHOWN = {
+    "first_model.py": (r"(9|10)\d\.\d % of 24 photos", {"bag.png", "confusion.png", "evidence.png"}),
+    "other_camera.py": (r"'other camera': \d+\.\d % of 48 photos", {"cameras.png"}),
+    "reject_unknown.py": (r"unknown classes: 1\d of 16 photos are rejected", {"familiarity.png"}),
+    "evidence.ipynb": (r"\d+ %  tissue/\d+\.png", {"contrast.png"}),
+    "voters.ipynb": ("brick is the answer", {"voters.png"}),
 }
 
 
-def are_pictures(folder: Path) -> bool:
-    """Whether all files of a folder are pictures with something on them."""
-    return all(np.ptp(np.asarray(Image.open(path).convert("L"))) > 100 for path in folder.iterdir())
-
-
-def program(name: str, folder: Path) -> str:
-    words = [sys.executable, str(EXAMPLES / name), str(folder)]
-    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=600).stdout
-
-
-def notebook(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def output_of(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a program or a notebook; return what it prints."""
+    if name.endswith(".py"):
+        words = [sys.executable, str(EXAMPLES / name), str(folder / "figures")]
+        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=600).stdout
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")]))
     book = nbformat.read(EXAMPLES / name, 4)
-    settings = {"metadata": {"path": str(folder)}}
-    seconds = {"timeout": 600, "startup_timeout": 600}
-    nbclient.NotebookClient(book, kernel_name="python3", resources=settings, **seconds).execute()
+    settings = {"kernel_name": "python3", "resources": {"metadata": {"path": str(folder)}}}
+    nbclient.NotebookClient(book, **settings, timeout=600, startup_timeout=600).execute()
     return "".join(output.get("text", "") for cell in book.cells for output in cell.get("outputs", []))
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("first_model.py", r"(9|10)\d\.\d % of 24 photos"),
-        ("other_camera.py", r"'other camera': \d+\.\d % of 48 photos"),
-        ("reject_unknown.py", r"unknown classes: 1\d of 16 photos are rejected"),
-    ],
-)
-def test_a_program_runs_and_draws_its_figures(name, says, tmp_path):
-    said = program(name, tmp_path / "figures")
-    assert re.search(says, said), said
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == FIGURES[name]
-    assert are_pictures(tmp_path / "figures")
-
-
-@pytest.mark.parametrize(
-    ("name", "says"), [("evidence.ipynb", r"\d+ %  tissue/\d+\.png"), ("voters.ipynb", "brick is the answer")]
-)
-def test_a_notebook_runs_and_draws_its_figures(name, says, tmp_path, monkeypatch):
-    said = notebook(name, tmp_path, monkeypatch)
-    assert re.search(says, said), said
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == FIGURES[name]
-    assert are_pictures(tmp_path / "figures")
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_runs_and_draws_its_figures(name, tmp_path, monkeypatch):
+    says, figures = SHOWN[name]
+    output = output_of(name, tmp_path, monkeypatch)
+    assert re.search(says, output), output
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == figures
+    for path in (tmp_path / "figures").iterdir():
+        assert np.ptp(np.asarray(Image.open(path).convert("L"))) > 100, path.name
 
 
 def test_notebooks_are_kept_without_outputs():
@@ -85,8 +64,9 @@ def test_notebooks_are_kept_without_outputs():
 
 def test_the_page_of_examples_shows_every_figure_that_they_draw():
     page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"\]\(examples/(\w+\.png)\)", page)) == set().union(*FIGURES.values())
-    assert {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")} == {*FIGURES, "photos.py"}
+    drawn = set().union(*(figures for _, figures in SHOWN.values()))
+    assert set(re.findall(r"\]\(examples/(\w+\.png)\)", page)) == drawn
+    assert {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")} == {*SHOWN, "photos.py"}
 
 
 @pytest.fixture
@@ -123,13 +103,6 @@ def test_the_network_of_a_package_is_the_mean_and_spread_of_colours(extended):
     assert network.spec.fingerprint != load("colours").spec.fingerprint
     with pytest.raises(NetworkError, match="no network of colours"):
         load("colours?cell=7")
-
-
-def test_the_voter_of_a_package_can_be_passed_as_an_estimator(extended, demo_photos):
-    from my_package import ClassMean
-
-    classifier = ImageClassifier("colours", voter=ClassMean(sharpness=2.0), cache=False).fit(demo_photos / "train")
-    assert classifier.model.kind == "class-mean"
 
 
 def test_the_voter_is_the_one_that_the_page_of_parts_explains():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -11,8 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -44,26 +41,6 @@ def store(photo_folder, tmp_path, trace):
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def stages():
-    """Collect the names of the actors that the cluster runs meanwhile."""
-    from ray.util import list_named_actors
-
-    names, ended = set(), threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.05):
-            names.update(actor["name"].rpartition(" ")[0] for actor in list_named_actors(all_namespaces=True))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        yield names
-    finally:
-        ended.set()
-        looking.join()
-
-
 @pytest.mark.parametrize("voter", ["auto", "snbnl"])
 def test_fit_on_workers_gives_the_model_of_one_process(voter, cluster, command, photo_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("patchvote.bags.store._MAX_TRAINING_DESCRIPTORS", 480)  # 30 descriptors of each photo
@@ -73,11 +50,15 @@ def test_fit_on_workers_gives_the_model_of_one_process(voter, cluster, command, 
     (tmp_path / "photos" / "grass" / "broken.jpg").write_bytes(b"no photo")
     words = ["fit", "photos", "--voter", voter, "--network", "tiny.onnx", "--no-report", "--budget", 600]
     one = command(*words, "one.patchvote", "--cache", "one")
-    with stages() as names:
-        many = command(*words, "many.patchvote", "--cache", "many", "--engine", "ray", "--workers", 2)
+    jobs = []
+    for method in ("run", "team"):
+        original = getattr(rays.RayEngine, method)
+        spy = lambda self, job, *more, original=original: jobs.append(job.name) or original(self, job, *more)  # noqa: E731
+        monkeypatch.setattr(rays.RayEngine, method, spy)
+    many = command(*words, "many.patchvote", "--cache", "many", "--engine", "ray", "--workers", 2)
+    assert [job.split()[-1] for job in jobs] == (["extract", "snbnl"] if voter == "snbnl" else ["extract"])
     assert (one.code, many.code) == (3, 3)
     assert "skipped grass/broken.jpg: is not an image" in many.err
-    assert names == {"patchvote extract"} | ({"patchvote fit snbnl"} if voter == "snbnl" else set())
     assert len(files_of(tmp_path / "one")) > 15
     assert files_of(tmp_path / "many") == files_of(tmp_path / "one")
     assert_same_models(read_model("many.patchvote"), read_model("one.patchvote"), exact=voter != "snbnl")
@@ -171,10 +152,19 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr("patchvote.voters.prototype_voter.limits", lambda *_, **__: Limits(100, 100))
 
 
-@pytest.mark.parametrize("settings", [{}, {"power": 0.5, "position_weight": 0.0}])
-def test_gradients_in_parts_train_the_prototypes_of_one_process(settings, small_blocks, store):
-    many = fit_snbnl(SNBNL(**SMALL, **settings), store, engine=LocalEngine())
-    assert_same_prototypes(many, SNBNL(**SMALL, **settings).fit(store), store)
+def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_from_a_checkpoint(
+    small_blocks, store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("patchvote.voters.passes._SECONDS_BETWEEN", 0)
+    settings, file = SMALL | {"power": 0.5, "position_weight": 0.0}, tmp_path / "training"
+
+    def stop(record) -> bool:
+        return "share_of_pass" in record and record["steps"] >= 9
+
+    ended = fit_snbnl(SNBNL(**settings).set_options(checkpoint=file, callback=stop), store, engine=LocalEngine())
+    assert ended.steps_ == 9
+    many = fit_snbnl(SNBNL(**settings).set_options(checkpoint=file), store, engine=LocalEngine())
+    assert_same_prototypes(many, SNBNL(**settings).fit(store), store)
 
 
 def test_gradients_of_a_part_of_every_bag_train_the_prototypes_of_that_part(store, monkeypatch):
@@ -188,18 +178,6 @@ def test_gradients_of_a_part_of_every_bag_train_the_prototypes_of_that_part(stor
 
 def test_workers_train_the_prototypes_of_one_process(engine, small_blocks, store):
     many = fit_snbnl(SNBNL(**SMALL), store, engine=engine)
-    assert_same_prototypes(many, SNBNL(**SMALL).fit(store), store)
-
-
-def test_a_training_on_workers_continues_from_its_checkpoint(small_blocks, store, tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.voters.passes._SECONDS_BETWEEN", 0)
-    ended = SNBNL(**SMALL).set_options(
-        checkpoint=tmp_path / "training", callback=lambda record: "share_of_pass" in record and record["steps"] >= 9
-    )
-    assert fit_snbnl(ended, store, engine=LocalEngine()).steps_ == 9
-    assert ended.history_[-1]["share_of_pass"] < 1
-    many = fit_snbnl(SNBNL(**SMALL).set_options(checkpoint=tmp_path / "training"), store, engine=LocalEngine())
-    assert many.steps_ > 9
     assert_same_prototypes(many, SNBNL(**SMALL).fit(store), store)
 
 
@@ -220,45 +198,6 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(eng
     many = fit_snbnl(SNBNL(**SMALL).set_options(calibration=0, callback=kill_one), store, engine=engine)
     assert killed
     assert_same_prototypes(many, SNBNL(**SMALL).set_options(calibration=0).fit(store), store)
-
-
-DRIVER = """
-import sys, time
-from pathlib import Path
-from patchvote import SNBNL, Store
-from patchvote.engines.ray import RayEngine
-from patchvote.voters import passes
-from patchvote.voters.on_workers import fit_snbnl
-passes._SECONDS_BETWEEN = passes._SECONDS_BETWEEN_WRITES = 0
-store, file, address = sys.argv[1:]
-with RayEngine(address, workers=2) as engine:
-    options = {"calibration": 0, "checkpoint": file, "callback": lambda record: time.sleep(0.1)}
-    voter = SNBNL(3, batch_size=40).set_options(**options)
-    fit_snbnl(voter, Store.open(store), engine=engine)
-"""
-
-
-def test_a_training_whose_process_was_killed_continues_on_workers(cluster, engine, store, tmp_path, monkeypatch):
-    file = tmp_path / "training"
-    with subprocess.Popen([sys.executable, "-c", DRIVER, store.path, file, cluster]) as driver:
-        deadline = time.monotonic() + 180
-        written: set[int] = set()
-        while len(written) < 5:  # before the first steps
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-            if file.exists():
-                written.add(file.stat().st_mtime_ns)
-        driver.kill()
-    assert driver.returncode == -signal.SIGKILL
-    monkeypatch.setattr("patchvote.voters.passes._SECONDS_BETWEEN", 0)
-    steps: list[int] = []
-    rest = SNBNL(**SMALL).set_options(
-        calibration=0, checkpoint=file, callback=lambda record: steps.append(record["steps"])
-    )
-    many = fit_snbnl(rest, store, engine=engine)
-    one = SNBNL(**SMALL).set_options(calibration=0).fit(store)
-    assert 2 <= steps[0] < one.steps_
-    assert_same_prototypes(many, one, store)
 
 
 # --- who can reach a cluster ------------------------------------------------------------------------------------------

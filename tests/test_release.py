@@ -67,6 +67,7 @@ def test_the_wheel_has_the_package_and_nothing_else(dist):
     source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*") if path.is_file()}
     wanted = {name for name in source if "__pycache__" not in name}
     assert {name for name in names if ".dist-info/" not in name} == wanted
+    assert subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=False).returncode == 0
 
 
 def test_the_sdist_has_what_the_tests_and_the_site_need(dist):
@@ -81,10 +82,6 @@ def test_the_sdist_has_what_the_tests_and_the_site_need(dist):
     assert [name for name in inside if re.search(r"__pycache__|\.venv|/site/|^build/", name)] == []
 
 
-def test_checksums_stand_beside_the_files(dist):
-    assert subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=False).returncode == 0
-
-
 def load(name: str):
     spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -92,7 +89,9 @@ def load(name: str):
     return module
 
 
-def test_every_dependency_has_a_lower_bound():
+def test_every_dependency_has_a_lower_bound_and_the_version_a_place_in_the_changelog():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## .*{re.escape(__version__)}", changelog, re.MULTILINE)
     oldest = tool("oldest.py", "demo", "plots", "heic", "web", "remote", "hub", "ray", "torch", "docs")
     assert oldest.returncode == 0, oldest.stderr
     assert "numpy==1.26" in oldest.stdout.splitlines()
@@ -110,17 +109,8 @@ def test_a_package_without_a_licence_is_an_error(tmp_path):
     listed = tool("licences.py", path)
     assert listed.returncode == 1
     assert "no licence is known of a" in listed.stderr
-
-
-def test_a_list_of_parts_that_names_a_path_of_this_machine_is_refused(tmp_path):
-    path = tmp_path / "sbom.json"
     path.write_text(json.dumps({"components": [{"name": "a", "version": "1", "url": "file:///home/me/a.whl"}]}))
     assert "names a path of this machine" in tool("licences.py", path).stderr
-
-
-def test_the_changelog_names_the_version():
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(rf"^## .*{re.escape(__version__)}", changelog, re.MULTILINE)
 
 
 def test_an_environment_that_is_too_large_is_refused():

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 from helpers.quick_network import QuickNetwork
-from helpers.waiting import wait_for
 
 
 class TracedNetwork(QuickNetwork):
@@ -22,24 +21,6 @@ class TracedNetwork(QuickNetwork):
     def __call__(self, images):
         (self.folder / str(os.getpid())).touch()
         time.sleep(self.per_image * len(images))
-        return super().__call__(images)
-
-
-class LameNetwork(TracedNetwork):
-    """Waits, in the process that calls it first, until the others have seen `others` images."""
-
-    def __init__(self, folder: Path, others: int) -> None:
-        super().__init__(folder)
-        self.others = others
-
-    def __call__(self, images):
-        with contextlib.suppress(FileExistsError):
-            (self.folder / "lame").symlink_to(str(os.getpid()))
-        if (self.folder / "lame").readlink().name == str(os.getpid()):
-            wait_for(lambda: len(list(self.folder.glob("seen *"))) >= self.others)
-        else:
-            for number in range(len(images)):
-                (self.folder / f"seen {os.getpid()} {self.calls + number}").touch()
         return super().__call__(images)
 
 

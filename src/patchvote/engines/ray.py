@@ -49,11 +49,6 @@ class RayEngine:
         Number of workers; by default as many as the cluster has cores for.
     threads : int, default 1
         Cores that each worker reserves.
-
-    Raises
-    ------
-    PatchvoteError
-        The cluster cannot be reached, or has too few cores for one worker.
     """
 
     def __init__(self, address: str | None = None, *, workers: int | None = None, threads: int = 1) -> None:
@@ -90,18 +85,13 @@ class RayEngine:
 
 
 def _start_actor(job: Any, threads: int) -> Any:
-    """Start a worker for a job; it unpickles and starts the job with the first call, so that errors are of that call.
-
-    Relative paths mean the same as in this process.
-    """
+    """Start a worker; it unpickles and starts its job with the first call, so that errors are of that call."""
     name = f"patchvote {job.name} {uuid.uuid4().hex[:8]}"
     actor = ray.remote(_Actor).options(name=name, num_cpus=threads, max_restarts=0)
     return actor.remote(cloudpickle.dumps(job), str(Path.cwd()))  # type: ignore[no-untyped-call]
 
 
 class _Actor:
-    """A worker, which starts its job when it is first asked."""
-
     def __init__(self, job: bytes, folder: str) -> None:
         self._job, self._folder = job, folder
         self._started: Callable[..., Any] | None = None
@@ -111,7 +101,7 @@ class _Actor:
 
     def do(self, *what: Any) -> Any:
         if self._started is None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # relative paths mean the same as in the process that asks
                 os.chdir(self._folder)
             self._started = cloudpickle.loads(self._job).start()
         return self._started(*what)
@@ -278,20 +268,14 @@ def connected(address: str | None) -> Iterator[None]:
 @contextlib.contextmanager
 def _set(mapping: Any, values: dict[str, Any]) -> Iterator[None]:
     """Set some items of a mapping, and restore them at the end; None leaves an item out."""
-    before = {name: mapping.get(name) for name in values}
-    _assign(mapping, values)
+    before = {name: mapping.pop(name, None) for name in values}
+    mapping.update({name: value for name, value in values.items() if value is not None})
     try:
         yield
     finally:
-        _assign(mapping, before)
-
-
-def _assign(mapping: Any, values: dict[str, Any]) -> None:
-    for name, value in values.items():
-        if value is None:
+        for name in values:
             mapping.pop(name, None)
-        else:
-            mapping[name] = value
+        mapping.update({name: value for name, value in before.items() if value is not None})
 
 
 def _new_token() -> dict[str, str]:
