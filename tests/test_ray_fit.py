@@ -162,7 +162,7 @@ def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_fro
         return "share_of_pass" in record and record["steps"] >= 9
 
     ended = fit_snbnl(SNBNL(**settings).set_options(checkpoint=file, callback=stop), store, engine=LocalEngine())
-    assert ended.steps_ == 9
+    assert ended.history_[-1]["share_of_pass"] < 1
     many = fit_snbnl(SNBNL(**settings).set_options(checkpoint=file), store, engine=LocalEngine())
     assert_same_prototypes(many, SNBNL(**settings).fit(store), store)
 
