@@ -21,8 +21,6 @@ from patchvote import ImageClassifier
 from patchvote.models.report.picture import lit
 from patchvote.web.client import Client
 
-pytestmark = pytest.mark.browser
-
 CLASSES = ("brick", "gravel", "stars", "tissue")
 HOSTILE = "<img src=x onerror=alert(1)>"
 TOKEN = "a token of the tests"

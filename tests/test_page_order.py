@@ -15,8 +15,6 @@ from helpers.page import DESKTOP, page_of
 from helpers.waiting import wait_for
 from patchvote.web.client import Client
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture(scope="module")
 def photos(demo_photos):

@@ -11,8 +11,6 @@ pytest.importorskip("fastapi")
 
 from helpers.page import DESKTOP, PHONE, page_of
 
-pytestmark = pytest.mark.browser
-
 
 def lead(photo):
     """By how much the answer leads; photos that are none of the classes come first of all."""
