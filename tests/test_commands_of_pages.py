@@ -22,8 +22,8 @@ from patchvote import Extractor, fill
 # What a step contains that cannot run here, and the tests that run the like of it.
 ELSEWHERE = {
     "patchvote demo": "test_demo.py",
-    "patchvote serve": "test_web_wire.py",
-    "patchvote.web.client": "test_web_curl.py",
+    "patchvote serve": "test_web_service.py",
+    "patchvote.web.client": "test_web_service.py",
     "ray": "test_ray_page.py",
     "RayEngine": "test_ray_page.py",
     "dinov2-small": "test_hub_commands.py",
