@@ -267,7 +267,7 @@ def _from_equations(
     scores, together = voter.left_out_, voter.folds_
     if split is not None:
         together = np.where(np.isin(np.arange(len(groups)), split[1]), -1, groups)
-        scores = voter.solved_.ridge.left_out(voter.alpha_, together)
+        scores = voter.solved_.ridge.left_out(voter.alphas_, together)
     images = np.flatnonzero(~np.isnan(scores[:, 0]))
     images = images if split is None else np.intersect1d(images, split[1])
     curve = learning_curve(voter, numbers, groups, seed) if split is None else []
