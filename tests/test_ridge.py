@@ -259,9 +259,7 @@ def test_points_of_the_learning_curve_are_trainings_on_a_part_of_the_photos(bags
         rng, kept = np.random.default_rng(seed), np.zeros(40, bool)
         for rows in (np.arange(20), np.arange(20, 32), np.arange(32, 40)):
             kept[rng.permutation(rows)[: len(rows) // 2]] = True
-        linear, intercept = trained_with_each(
-            vectors[kept], np.eye(3)[bags[1][kept]], weight[kept], 40 * voter.alphas_
-        )
+        linear, intercept = trained_with_each(vectors[kept], np.eye(3)[bags[1][kept]], weight[kept], 40 * voter.alphas_)
         asked = ~kept & ~np.isin(groups, groups[kept])
         right.append((vectors[asked] @ linear + intercept).argmax(axis=1) == bags[1][asked])
         found = learning_curve._right_of_part(voter, bags[1], groups, 0.5, seed)

@@ -213,7 +213,7 @@ def fit_model(
     with timed(seconds, "training"):
         bags, vectors = _bags_and_vectors(photos, seed)
         keys = photos.bags.keys() if isinstance(photos.bags, MomentBags) else photos.digests
-        groups = copy_groups(vectors, keys)
+        groups = copy_groups(photos.bags, keys)
         split = None if held_out is None else _split(held_out, photos.names, numbers, groups, seed)
         if progress is not None:
             progress("learn", 0, 1)

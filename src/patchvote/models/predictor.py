@@ -110,11 +110,11 @@ class Predictor:
         self, photos: list[Photo], count: int, record: Callable[[Answer], None], progress: Progress | None
     ) -> list[Answer]:
         """Return the answers for the photos that would teach the model most; every answer is recorded before."""
-        from ..bags.copies import copy_groups
-        from ..bags.moments import photo_vectors
+        from ..bags.copies import groups_of_layouts
+        from ..bags.moments import layouts, photo_vectors
         from .next_labels import next_labels
 
-        answers, vectors, digests = [], [], []
+        answers, vectors, looks, digests = [], [], [], []
         for done, item in enumerate(self.described(photos), 1):
             if progress is not None:
                 progress("predict", done, len(photos))
@@ -122,11 +122,12 @@ class Predictor:
             if item.bag is not None and not answer.known:
                 answers.append(answer)
                 vectors.append(photo_vectors(item.bag)[0])
+                looks.append(layouts(item.bag)[0])
                 digests.append(item.digest)
         if not answers:
             return []
         probability = np.stack([np.asarray(answer.probabilities) for answer in answers])
-        groups = copy_groups(np.stack(vectors), digests)
+        groups = groups_of_layouts(np.stack(looks), digests)
         return [answers[i] for i in next_labels(probability, np.stack(vectors), count, groups)]
 
     def adapted(self, items: list[Described], insist: bool, threshold: float | None) -> tuple[Predictor, str | None]:

@@ -374,7 +374,7 @@ class Voter(Parameters):
         self,
         images: Numbers,
         numbers: Numbers,
-        vectors: Callable[[], npt.NDArray[Any]],
+        source: Bags | Store,
         train: Callable[[Numbers, str], None],
         scores: Callable[[Numbers], npt.NDArray[Any]],
         seed: int | None = None,
@@ -382,13 +382,13 @@ class Voter(Parameters):
     ) -> None:
         """Hold some images out, train on the others and calibrate; then train on all.
 
-        `vectors` returns the vector of every image (copies of an image are held out together), `train` gets images and
-        the purpose of the training, and `scores` returns the mean votes of images after it.
+        Copies of an image in `source` are held out together; `train` gets images and the purpose of the training, and
+        `scores` returns the mean votes of images after it.
         """
         share = self.options.calibration if share is None else share
         self.temperature_, self.rejection_threshold_ = 1.0, 0.0
         if share > 0 and len(images) >= FEWEST_TO_CALIBRATE:
-            groups = copy_groups(vectors())
+            groups = copy_groups(source)
             keep, out = hold_out(images, numbers, share, self._seed() if seed is None else seed, groups)
             if len(out):
                 train(keep, "calibration")

@@ -17,8 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..bags.copies import vectors_of
-from ..bags.moments import photo_vectors
 from ..bags.store import Store
 from ..utils.arrays import Moments, to_float32
 from .votes import centres, check_bags, chunk_rows, has_negative, has_positions, raise_in_place, with_positions
@@ -155,12 +153,6 @@ class TrainingData:
             kept, moments = moments, Moments()
             moments.merge(kept.weight, kept.as_array()[:, : self.source.dim])
         return moments, left
-
-    def vectors(self) -> npt.NDArray[Any]:
-        """Return the vector of each image, without positions; of very many images, only some features."""
-        if isinstance(self.source, Bags):
-            return photo_vectors(self.source)
-        return vectors_of(self.source, self.limits.features, min(self.limits.block, _AT_ONCE))
 
     def bags(self, images: npt.NDArray[np.int64]) -> Iterator[Bags]:
         """Yield the bags of some images, in their order; those of a store in small blocks."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
-from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors, squares
+from ..bags.moments import KeptMoments, MomentBags, parts_of, squares
 from ..bags.store import Store
 from ..networks.bases import Basis, basis_for, random_basis
 from .base import Voter, atomic
@@ -275,7 +275,7 @@ class MomentRidge(Voter):
         if len(used) < len(weight):
             bags, numbers, weight = bags.rows(used), numbers[used], weight[used]
             groups = None if groups is None else np.asarray(groups)[used]
-        groups = copy_groups(photo_vectors(bags)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        groups = copy_groups(bags) if groups is None else np.unique(groups, return_inverse=True)[1]
         folds = folds_of(numbers, groups)
         balanced = image_weights(self.classes_, numbers, self.class_weight, weight)
         if not (balanced > 0).all():

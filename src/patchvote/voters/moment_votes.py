@@ -93,7 +93,7 @@ class MomentVotes(Scorer):
 
     def _linear(self, bags: Bags, linear: npt.NDArray[Any], bias: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         vectors = bags.vectors() if isinstance(bags, MomentBags) else unit(moments(bags, self.basis), self.features)
-        return np.asarray(vectors @ linear.T.astype(np.float32) + bias, np.float64)
+        return np.asarray(vectors.astype(np.float64) @ linear.T + bias, np.float64)
 
     def votes(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the vote of every descriptor; it depends on the bag only by the lengths of its moments."""

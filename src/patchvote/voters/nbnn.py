@@ -20,8 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..bags.copies import vectors_of
-from ..bags.moments import photo_vectors
 from ..bags.store import Store
 from ..utils.arrays import to_float32
 from ..utils.row_file import RowFile, blocks_of, temporary_rows
@@ -103,14 +101,8 @@ class BankVoter(Voter):
             held_out = source[part] if isinstance(source, Bags) else source.only([source.names[i] for i in part])
             return self._mean_votes(held_out)
 
-        def vectors() -> npt.NDArray[Any]:
-            if isinstance(source, Bags):
-                return photo_vectors(source)
-            most = self._limits(source, images)
-            return vectors_of(source, most.features, most.rows)
-
         share = min(self.options.calibration, _MOST_HELD_OUT / len(images))
-        self._train_and_calibrate(images, numbers, vectors, train, scores, share=share)
+        self._train_and_calibrate(images, numbers, source, train, scores, share=share)
         return self
 
     @atomic

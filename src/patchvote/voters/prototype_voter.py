@@ -70,7 +70,7 @@ class PrototypeVoter(Voter):
             scorer = self.scorer()
             return joined([scorer.scores(bags) for bags in data.bags(images)])
 
-        self._train_and_calibrate(data.images, data.labels, data.vectors, train, scores, int(seeds[0]))
+        self._train_and_calibrate(data.images, data.labels, data.source, train, scores, int(seeds[0]))
         return self
 
     def _training_data(
