@@ -233,7 +233,7 @@ def test_a_chain_of_photos_that_are_alike_in_pairs_counts_as_several():
     rng = np.random.default_rng(1)
     step = np.abs(rng.standard_normal(200))
     for index in range(1, 12):  # each is like the one before it, and unlike the first
-        means[index] = means[index - 1] + 0.17 * step * rng.random(200)
+        means[index] = means[index - 1] + 0.1 * step * rng.random(200)
     checked = check_collection(collection(means, numbers))
     assert len(checked.alike) == 1
     assert 1 < checked.different["class 0"] < 12
