@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from patchvote.utils.row_file import RowFile
 from sklearn.base import clone
 
 from patchvote import NBNN, Bags, LocalNBNN, Model, ModelError, Recipe, Store
@@ -16,7 +17,6 @@ from patchvote.bags.shards import Entry, write_shard
 from patchvote.models import file
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of
-from patchvote.utils.row_file import RowFile
 from patchvote.voters import bank_votes, nbnn
 from test_nbnn import double_loop
 from test_scale import make_store

@@ -149,7 +149,7 @@ def assert_same_prototypes(many: SNBNL, one: SNBNL, store: Store) -> None:
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("patchvote.voters.prototype_voter.limits", lambda *_, **__: Limits(100, 100))
+    monkeypatch.setattr("patchvote.voters.snbnl.limits", lambda *_, **__: Limits(100, 100))
 
 
 def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_from_a_checkpoint(

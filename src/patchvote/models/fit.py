@@ -25,11 +25,10 @@ from ..utils.engine import Engine
 from ..utils.terminal import Progress, counted, timed
 from ..version import __version__
 from ..voters.base import Voter
-from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION, Familiarity
 from ..voters.labels import hold_out
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
-from ..voters.votes import softmax
+from ..voters.votes import fit_temperature, softmax, threshold_for
 from .about import About, CurvePoint, with_photos
 from .learning_curve import learning_curve
 from .model import Model

@@ -22,15 +22,12 @@ from ..bags.store import Store, Thinning
 from ..errors import PatchvoteError
 from ..utils.engine import Engine
 from ..utils.parameters import Parameters
-from ..utils.row_file import RowFile
 from ..utils.terminal import nearest
-from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from .familiarity import REJECTION
 from .labels import check_labels, hold_out, labels_of
 from .registry import check_registered
-from .scorer import Scorer
-from .settings import fault_of, from_plain, plain, unstorable
-from .votes import NONE, check_bags, softmax
+from .scorer import Scorer, from_plain, plain, unstorable
+from .votes import FEWEST_TO_CALIBRATE, NONE, check_bags, fit_temperature, softmax, threshold_for
 
 Numbers = npt.NDArray[np.int64]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -68,8 +65,7 @@ class FitOptions:
         final training then uses all images. With 0, or fewer than 50 images, the temperature is 1.
     memory : float, default 1500
         Megabytes that learning from a store may take. A store that does not fit is read in blocks of random photos in
-        every pass (SNBNL, NBNL), or its descriptors are kept in a temporary file that is searched part by part (NBNN,
-        LocalNBNN; in the folder that ``TMPDIR`` names).
+        every pass (SNBNL, NBNL), or part by part in every search (NBNN, LocalNBNN).
     checkpoint : path, optional
         File that keeps the state of a training of SNBNL, written every minute. If it exists, `fit` continues from it,
         and the prototypes are those of an uninterrupted training, bit by bit; data and settings must be the same.
@@ -157,10 +153,7 @@ class Voter(Parameters):
     def check_for_model(self) -> None:
         """Refuse a voter of which no model can be made, before it is trained.
 
-        Raises
-        ------
-        PatchvoteError
-            Its kind is not registered or belongs to another class, or a parameter cannot be stored; it is named.
+        Its kind is not registered or belongs to another class, or a parameter cannot be stored.
         """
         check_registered(self.kind, self.scorer_class)
         schema = self.scorer_class.schema
@@ -179,7 +172,6 @@ class Voter(Parameters):
         schema = self.scorer_class.schema
         names = [name for name in (*schema.arrays, *schema.kept) if hasattr(self, f"{name}_")]
         arrays = {name: getattr(self, f"{name}_") for name in names}
-        arrays = {name: array if isinstance(array, RowFile) else np.asarray(array) for name, array in arrays.items()}
         return self.scorer_class(arrays, self._plain_settings(), len(self.classes_), bool(self.positions_))
 
     @classmethod
@@ -207,14 +199,7 @@ class Voter(Parameters):
     ) -> None:
         """Learn new images, of known or new classes, without the images that were learned before.
 
-        Parameters
-        ----------
-        bags, labels
-            New images and their classes.
-        seen : mapping
-            Number of descriptors learned before, per class.
-        rng : Generator
-            Source of random numbers.
+        `seen` is the number of descriptors learned before, per class.
         """
         if not self.can_learn_more:
             raise PatchvoteError(
@@ -223,20 +208,9 @@ class Voter(Parameters):
         self.partial_fit(bags.astype(np.float32), labels)
 
     def fit_on_workers(self, X: Any, y: Any, *, engine: Engine, store: Store, thinning: Thinning | None = None) -> Self:
-        """Learn as `fit` does, with the help of an engine's workers if the training can be divided among them.
+        """Learn as `fit` does, on an engine's workers if the training can be divided among them; by default it cannot.
 
-        By default it cannot, and this process learns alone.
-
-        Parameters
-        ----------
-        X, y
-            Training images and their classes, as for `fit`.
-        engine : Engine
-            Engine that runs the workers.
-        store : Store
-            Store from which the workers can read the same images.
-        thinning : Thinning, optional
-            Choice of the descriptors of each bag that are in `X`; all by default.
+        Workers read the same images from `store`; `thinning` chooses the descriptors of each bag that are in `X`.
         """
         fitted: Self = self.fit(X, y)
         return fitted
@@ -455,10 +429,10 @@ class Voter(Parameters):
 
     def _check_settings(self) -> None:
         """Refuse settings that the scorer's schema refuses; estimator and model file share the one table."""
-        wrong = fault_of(self._plain_settings(), self.scorer_class.schema.settings)
-        if wrong is not None:
-            name, _, rest = wrong.partition(" ")
-            raise ValueError(f"{name} of {type(self).__name__} {rest}.")
+        known = self.scorer_class.schema.settings
+        for name, value in self._plain_settings().items():
+            if name in known and (wrong := known[name](value)) is not None:
+                raise ValueError(f"{name} of {type(self).__name__}{wrong}.")
 
     def _plain_settings(self) -> dict[str, Any]:
         """Return the settings that a model file stores, as plain values."""

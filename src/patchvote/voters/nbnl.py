@@ -23,8 +23,8 @@ import numpy.typing as npt
 from .base import FitOptions
 from .minibatches import TrainingData
 from .ml3 import hinge_loss, phi_and_gradient
-from .prototype_voter import PrototypeVoter
 from .prototype_votes import NbnlVotes
+from .snbnl import PrototypeVoter
 
 _STEPS_BETWEEN = 20  # steps between two calls of the callback: often enough to keep a time budget of seconds
 _FEWEST_STEPS = 10  # steps per round; a small training set gets more epochs

@@ -45,7 +45,7 @@ OWN = {
     "snbnl": _Own("snbnl:SNBNL", "prototype_votes:SnbnlVotes"),
     "nbnl": _Own("nbnl:NBNL", "prototype_votes:NbnlVotes"),
     "nbnn": _Own("nbnn:NBNN", "bank_votes:NeighbourVotes"),
-    "local-nbnn": _Own("local_nbnn:LocalNBNN", "bank_votes:LocalVotes"),
+    "local-nbnn": _Own("nbnn:LocalNBNN", "bank_votes:LocalVotes"),
 }
 
 
