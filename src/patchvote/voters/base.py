@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
-from ..bags.store import Store, Thinning
+from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.engine import Engine
 from ..utils.parameters import Parameters
@@ -207,11 +207,8 @@ class Voter(Parameters):
             )
         self.partial_fit(bags.astype(np.float32), labels)
 
-    def fit_on_workers(self, X: Any, y: Any, *, engine: Engine, store: Store, thinning: Thinning | None = None) -> Self:
-        """Learn as `fit` does, on an engine's workers if the training can be divided among them; by default it cannot.
-
-        Workers read the same images from `store`; `thinning` chooses the descriptors of each bag that are in `X`.
-        """
+    def fit_on_workers(self, X: Any, y: Any = None, *, engine: Engine) -> Self:
+        """Learn as `fit` does, with the workers of an engine if the training can be divided among them."""
         fitted: Self = self.fit(X, y)
         return fitted
 

@@ -94,7 +94,7 @@ class Standard:
 class Block:
     """Bags in memory, the image of each of their descriptors, and the descriptors that are used."""
 
-    bags: Any  # none where only numbers are drawn (`on_workers`)
+    bags: Bags
     image: Numbers
     rows: Numbers
 
@@ -150,7 +150,7 @@ class TrainingData:
         """Return the same data, restricted to these images."""
         weight = np.zeros_like(self.weight)
         weight[images] = self.weight[images]
-        part = type(self)(self.source, self.labels, weight, self.limits)
+        part = TrainingData(self.source, self.labels, weight, self.limits)
         part.positions, part.power = self.positions, self.power
         if self._cached is not None:
             rows = self._cached.rows
@@ -216,13 +216,13 @@ class TrainingData:
         while len(parts) > 1 and (count := self._minibatches_of(parts[0], size)) <= skip:
             rng.permutation(self._count(parts[0]))  # the order of a block that need not be read
             skip, parts = skip - count, parts[1:]
-        for block in self._drawn(parts):
+        for block in self._read(parts):
             order = rng.permutation(block.rows)
             for rows in np.array_split(order, max(1, round(len(order) / size)))[skip:]:
                 if len(memory) < len(rows):
                     memory = np.empty((len(rows), self.dim), self.dtype)
                 image = block.image[rows]
-                x = self._gathered(block, rows, standard, memory[: len(rows)])
+                x = standard.gathered(block.bags, rows, memory[: len(rows)])
                 yield x, self.labels[image], self.weight[image].astype(self.dtype)
             skip = 0
             del block, order, rows  # before the next but one is read
@@ -260,17 +260,12 @@ class TrainingData:
             self._cached = self._block(self.images)  # in an order that does not depend on the pass
         return iter([self._cached])
 
-    _drawn = _read  # the blocks of which minibatches are drawn
-
     def _block(self, images: Numbers) -> Block:
         if isinstance(self.source, Store):
             bags = self.source.load(images, self.source.dtype)[0]
             check_bags(bags)
             return Block(bags, images[bags.owner], np.arange(len(bags.values)))
         return Block(self.source, self.source.owner, np.flatnonzero(np.isin(self.source.owner, images)))
-
-    def _gathered(self, block: Block, rows: Numbers, standard: Standard, out: Floats) -> Any:
-        return standard.gathered(block.bags, rows, out)
 
     def _raw(self, block: Block, rows: Numbers) -> Floats:
         """Return descriptors that are not standardised."""

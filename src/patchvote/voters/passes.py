@@ -105,7 +105,7 @@ class Passes:
                 return False
             self.loss += self.learner.step(x, labels, weight)
             self.position += 1
-        weights, x = self.learner.weights, np.asarray(x)  # on workers, this process has only the numbers of rows
+        weights = self.learner.weights
         dead = dead_prototypes(weights, x)
         if reseed and len(dead):
             seed_anew(weights, dead, x, labels, self.rng)

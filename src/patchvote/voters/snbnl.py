@@ -11,9 +11,10 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 
 from ..bags.bags import Bags
-from ..bags.store import Store, Thinning
+from ..bags.store import Store
 from ..errors import PatchvoteError
-from ..utils.engine import Engine, TeamEngine
+from ..utils.engine import Engine, Team, TeamEngine
 from ..utils.remote import place
 from .base import Voter, atomic, joined
 from .labels import image_weights
@@ -31,7 +32,7 @@ from .minibatches import Limits, TrainingData, limits
 from .passes import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
 from .prototype_votes import SnbnlVotes
 from .scorer import Scorer
-from .stoml3 import Stoml3
+from .stoml3 import GradientJob, Stoml3
 from .votes import resolved
 
 _CURVATURE = 0.2  # of the default: with fewer descriptors there are fewer steps, which have to be larger
@@ -42,7 +43,6 @@ _ADDING_STEPS = 100  # fewest steps when photos are added; 200 cost old classes 
 class PrototypeVoter(Voter):
     """Base of the voters with learned prototypes; subclasses define `_train` and their settings."""
 
-    data_class: ClassVar[type[TrainingData]] = TrainingData
     power: float | str
     power_: float
     weights_: npt.NDArray[Any]
@@ -92,7 +92,7 @@ class PrototypeVoter(Voter):
         source, labels = self._read_labelled(X, y, reset=reset)
         numbers = self._set_classes(labels, learned)
         weight = image_weights(self.classes_, numbers, self.class_weight, sample_weight)
-        data = self.data_class(source, numbers, weight, self._limits(source))
+        data = TrainingData(source, numbers, weight, self._limits(source))
         if reset:
             self.power_ = resolved(self.power, self.power == "auto" and data.has_negative_features())
             self.positions_ = data.positions and self.position_weight > 0
@@ -193,6 +193,7 @@ class SNBNL(PrototypeVoter):
     description = "each part of a photo votes by its likeness to learned parts (prototypes) of each class"
     min_steps = 100  # fewest steps of a training; a small training set gets more passes
     _saved: Checkpoint | None = None
+    _team: Team | None = None
 
     def __init__(
         self,
@@ -236,14 +237,19 @@ class SNBNL(PrototypeVoter):
         self.device_ = self.options.device or _device_of(X)
         return super().fit(X, y, sample_weight)
 
-    def fit_on_workers(self, X: Any, y: Any, *, engine: Engine, store: Store, thinning: Thinning | None = None) -> Self:
-        """Learn as `fit` does; each worker computes its part of every gradient (see `on_workers`)."""
+    def fit_on_workers(self, X: Any, y: Any = None, *, engine: Engine) -> Self:
+        """Learn as `fit` does, up to rounding; each worker of the engine computes a part of every gradient.
+
+        This process reads the images and writes the checkpoint. An engine that holds no team does not help.
+        """
         if self.options.device is not None or not isinstance(engine, TeamEngine):
             return self.fit(X, y)
-        from .on_workers import fit_snbnl
-
-        fit_snbnl(self, store, y, engine=engine, bags=X if isinstance(X, Bags) else None, thinning=thinning)
-        return self
+        with contextlib.closing(engine.team(GradientJob())) as team:
+            self._team = team
+            try:
+                return self.fit(X, y)
+            finally:
+                del self._team
 
     @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -348,8 +354,10 @@ class SNBNL(PrototypeVoter):
         self.steps_, self.dead_prototypes_ = learner.t, passes.dead
 
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
-        """Return the object that makes the steps, with numpy or on the requested device."""
-        return Stoml3(weights, self.q, self.alpha, self.curvature, step, self.device_)
+        """Return the object that makes the steps, with numpy, on the requested device or with a team of workers."""
+        learner = Stoml3(weights, self.q, self.alpha, self.curvature, step, self.device_)
+        learner.team = self._team
+        return learner
 
     def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
         classes = len(self.classes_)

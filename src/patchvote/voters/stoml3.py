@@ -12,7 +12,10 @@ products per step. The same code serves numpy and every other library that suppo
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,6 +24,7 @@ import numpy.typing as npt
 from array_api_compat import array_namespace, device, is_numpy_array
 
 from ..utils.arrays import on_device, on_host
+from ..utils.engine import Team
 from ..utils.machine import cores
 from .ml3 import Array, minibatch_gradient
 
@@ -45,8 +49,25 @@ def advance(weights: Array, gradient: Array, t: int, curvature: float, lam: floa
     weights -= gradient
 
 
+@dataclasses.dataclass(frozen=True)
+class GradientJob:
+    """The job of a worker that computes its part of every gradient."""
+
+    name: str = "fit snbnl"
+
+    def start(self) -> Callable[[Any, Any], tuple[float, Array] | None]:
+        """Return the function that computes the loss and the gradient of some descriptors, if there are any."""
+
+        def part(shared: tuple[Array, float], own: tuple[Array, Array, Array]) -> tuple[float, Array] | None:
+            return Stoml3(*shared, 0.0).gradient(*own) if len(own[0]) else None
+
+        return part
+
+
 class Stoml3:
-    """Prototypes that are trained one minibatch after the other."""
+    """Prototypes that are trained one minibatch after the other, here or by a team of workers."""
+
+    team: Team | None = None
 
     def __init__(
         self,
@@ -109,8 +130,15 @@ class Stoml3:
     def gradient(self, x: Array, labels: Array, share: Array) -> tuple[float, Array]:
         """Return the loss of a minibatch, and its gradient, which the next call overwrites.
 
-        Both are sums over the descriptors: of parts of a minibatch, those of the whole are the sums.
+        Both are sums over the descriptors: a team computes them for parts of the minibatch, which are added here in the
+        order of the workers.
         """
+        if self.team is not None:
+            cuts = np.linspace(0, len(x), self.team.size + 1).astype(int)
+            parts = [slice(start, stop) for start, stop in itertools.pairwise(cuts.tolist())]
+            own = [(x[part], labels[part], share[part]) for part in parts]
+            replies = [one for one in self.team.ask((self.weights, self.q), own) if one is not None]
+            return sum(loss for loss, _ in replies), np.sum([gradient for _, gradient in replies], axis=0)
         prototypes, classes, dim = self._weights.shape
         x, labels, share = self._to_device(x), self._to_device(labels), self._to_device(share)
         products = self._product("products", self._weights.reshape(-1, dim), x.T)
