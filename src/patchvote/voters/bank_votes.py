@@ -7,7 +7,6 @@ store (`OnDisk`): every search reads, normalises and compares it part by part, w
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import math
 from collections.abc import Iterator
@@ -64,8 +63,7 @@ _COPIES = 5
 _BESIDE = 16 + 3 * 8  # bytes per descriptor beside its values: box, class, image, row
 _PER_PAIR = 48  # bytes per pair of features that learning the rotation of the search "pca" takes
 _RESERVE = 64 << 20  # bytes for buffers of libraries and threads, and what freeing leaves behind
-_MOST_QUERIES, _MOST_ROWS = 16_384, 65_536  # more at once would not be faster
-_FEWEST_QUERIES, _FEWEST_ROWS = 256, 1024  # fewer would read the store too often, or in parts that are too small
+_FEWEST, _MOST = 512, 16_384  # fewer at once would read the store too often; more would not be faster
 
 _SCHEMA = Schema(
     arrays={"values": (2, FLOATS), "class": (1, WHOLE), "image": (1, WHOLE), "boxes": (2, FLOATS), "mean": (1, FLOATS)},
@@ -101,16 +99,7 @@ class OnDisk:
             yield with_positions(bags, slice(None), self.positions).astype(self.dtype, copy=False)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        return np.concatenate(list(self.parts(self.images, _MOST_ROWS))).astype(dtype or self.dtype, copy=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """Most descriptors of a part of a bank on disk, and of queries at once; most features of all mean descriptors."""
-
-    rows: int
-    queries: int
-    features: int
+        return np.concatenate(list(self.parts(self.images, _MOST))).astype(dtype or self.dtype, copy=False)
 
 
 def needed(rows: int, width: int) -> float:
@@ -118,20 +107,17 @@ def needed(rows: int, width: int) -> float:
     return (_RESERVE + rows * (4 * _COPIES * width + _BESIDE)) / 1e6
 
 
-def limits(memory: float, *, rows: int, width: int, classes: int, n_neighbors: int, search: str) -> Limits:
-    """Return the limits that keep a search within `memory` megabytes: half is for the bank, half for the queries."""
-    fixed = _RESERVE + rows * _BESIDE + (_PER_PAIR * width * width if search == "pca" else 0)
-    per_row = 4 * 3 * width  # as it came, normalised, and rounded to float16 and back
-    per_query = 4 * 4 * width + 24 * classes + 48 * n_neighbors  # as it came, normalised, compared again; votes
-    least = fixed + 2 * max(_FEWEST_ROWS * per_row, _FEWEST_QUERIES * per_query)
-    if memory * 1e6 < least:
+def most_at_once(memory: float, *, rows: int, width: int, classes: int, n_neighbors: int) -> int:
+    """Return how many descriptors of a bank on disk, and as many queries, fit into `memory` megabytes."""
+    # Each as it came, normalised, and compared again; votes and neighbours.
+    each = 4 * 7 * width + 24 * classes + 48 * n_neighbors
+    fixed = _RESERVE + rows * _BESIDE + _PER_PAIR * width * width
+    if memory * 1e6 < fixed + _FEWEST * each:
         raise ValueError(
-            f"memory must be at least {math.ceil(least / 1e6):,} megabytes for a bank of {rows:,} descriptors of "
-            f"{width:,} features, got {memory:g}."
+            f"memory must be at least {math.ceil((fixed + _FEWEST * each) / 1e6):,} megabytes for a bank of {rows:,} "
+            f"descriptors of {width:,} features, got {memory:g}."
         )
-    half = (memory * 1e6 - fixed) / 2
-    features = int(half / 8)  # copies of means are searched in four arrays of float32
-    return Limits(min(_MOST_ROWS, int(half / per_row)), min(_MOST_QUERIES, int(half / per_query)), features)
+    return min(_MOST, int((memory * 1e6 - fixed) / each))
 
 
 def comparable(
@@ -188,15 +174,15 @@ class BankVotes(DescriptorScorer):
         return isinstance(self.arrays["values"], OnDisk)
 
     @property
-    def limits(self) -> Limits:
-        """How many descriptors of a bank on disk may be in memory."""
+    def at_once(self) -> int:
+        """How many descriptors of a bank on disk may be in memory, and as many queries."""
         (rows, width), k = self.arrays["values"].shape, self._neighbours()
-        return limits(self.memory, rows=rows, width=width, classes=self.classes, n_neighbors=k, search=self.search)
+        return most_at_once(self.memory, rows=rows, width=width, classes=self.classes, n_neighbors=k)
 
     @property
     def chunk(self) -> int:
         """Descriptors whose votes are computed at once."""
-        return min(super().chunk, self.limits.queries) if self.on_disk else super().chunk
+        return min(super().chunk, self.at_once) if self.on_disk else super().chunk
 
     def __getstate__(self) -> dict[str, Any]:
         indexes = ("_bank", "_banks", "_rotation")  # made again: some hold what cannot be pickled
@@ -230,7 +216,7 @@ class BankVotes(DescriptorScorer):
 
     def _parts(self, images: Indices) -> Iterator[npt.NDArray[Any]]:
         """Read images of a bank on disk part by part, normalised and weighted for comparison."""
-        return map(self._on_all_cores, self.arrays["values"].parts(images, self.limits.rows))
+        return map(self._on_all_cores, self.arrays["values"].parts(images, self.at_once))
 
     def _on_all_cores(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         part: npt.NDArray[Any] = np.empty(values.shape, self._dtype)
@@ -246,7 +232,7 @@ class BankVotes(DescriptorScorer):
         values = self.arrays["values"]
         if not self.on_disk:
             return self._comparable(values[np.sort(rng.choice(rows, size=min(count, len(rows)), replace=False))])
-        count = min(count, self.limits.rows)
+        count = min(count, self.at_once)
         order = rng.permutation(np.unique(self.arrays["image"][rows]))
         enough = int(np.searchsorted(np.cumsum(values.store.sizes[order]), count)) + 1
         return self._comparable(next(values.parts(order[:enough], 1 << 62))[:count])

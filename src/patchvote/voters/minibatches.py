@@ -67,30 +67,6 @@ def limits(
 
 
 @dataclasses.dataclass(frozen=True)
-class Standard:
-    """How raw descriptors become those that prototypes see: raised to a power, with positions, and standardised."""
-
-    mean: Floats
-    scale: Floats
-    positions: bool
-    power: float
-
-    def gathered(self, bags: Bags, rows: Numbers, out: Floats | None = None) -> Floats:
-        """Gather descriptors, and standardise them while they are in the processor's cache."""
-        out = np.empty((len(rows), len(self.mean)), self.mean.dtype) if out is None else out
-        dim = bags.dim
-        for start in range(0, len(rows), _ROWS):
-            part, chunk = out[start : start + _ROWS], rows[start : start + _ROWS]
-            to_float32(bags.values[chunk], part[:, :dim])
-            raise_in_place(part[:, :dim], self.power)
-            part[:, :dim] -= self.mean[:dim]
-            if self.positions:
-                np.subtract(centres(bags, chunk), self.mean[dim:], out=part[:, dim:])
-            part *= self.scale
-        return out
-
-
-@dataclasses.dataclass(frozen=True)
 class Block:
     """Bags in memory, the image of each of their descriptors, and the descriptors that are used."""
 
@@ -125,6 +101,7 @@ class TrainingData:
         double = isinstance(source, Bags) and source.values.dtype == np.float64
         self.dtype: type[np.float64] | type[np.float32] = np.float64 if double else np.float32
         self.power = 1.0  # exponent of the power normalisation of features
+        self.mean = self.scale = np.zeros(0)  # by which minibatches are standardised: (x - mean) * scale
         self._cached: Block | None = None
 
     @property
@@ -151,7 +128,7 @@ class TrainingData:
         weight = np.zeros_like(self.weight)
         weight[images] = self.weight[images]
         part = TrainingData(self.source, self.labels, weight, self.limits)
-        part.positions, part.power = self.positions, self.power
+        part.positions, part.power, part.mean, part.scale = self.positions, self.power, self.mean, self.scale
         if self._cached is not None:
             rows = self._cached.rows
             part._cached = dataclasses.replace(self._cached, rows=rows[part.weight[self._cached.image[rows]] > 0])
@@ -202,15 +179,12 @@ class TrainingData:
         block = self._block(order[:count])
         return self._raw(block, block.rows), self.labels[block.image[block.rows]]
 
-    def minibatches(
-        self, rng: np.random.Generator, size: int, mean: Floats, scale: Floats, skip: int = 0
-    ) -> Iterator[Minibatch]:
+    def minibatches(self, rng: np.random.Generator, size: int, skip: int = 0) -> Iterator[Minibatch]:
         """Yield minibatches of standardised descriptors: one pass over the data, in random order.
 
         The descriptors of a minibatch are overwritten by those of the next. The first `skip` minibatches are left out:
         the others are the same as in a complete pass, and so are the random numbers that follow it.
         """
-        standard = Standard(mean.astype(self.dtype), scale.astype(self.dtype), self.positions, self.power)
         memory = np.empty((0, self.dim), self.dtype)
         parts = self._parts(rng.permutation(self.images))
         while len(parts) > 1 and (count := self._minibatches_of(parts[0], size)) <= skip:
@@ -222,7 +196,7 @@ class TrainingData:
                 if len(memory) < len(rows):
                     memory = np.empty((len(rows), self.dim), self.dtype)
                 image = block.image[rows]
-                x = standard.gathered(block.bags, rows, memory[: len(rows)])
+                x = self._standardised(block, rows, memory[: len(rows)])
                 yield x, self.labels[image], self.weight[image].astype(self.dtype)
             skip = 0
             del block, order, rows  # before the next but one is read
@@ -267,7 +241,21 @@ class TrainingData:
             return Block(bags, images[bags.owner], np.arange(len(bags.values)))
         return Block(self.source, self.source.owner, np.flatnonzero(np.isin(self.source.owner, images)))
 
-    def _raw(self, block: Block, rows: Numbers) -> Floats:
-        """Return descriptors that are not standardised."""
-        standard = Standard(np.zeros(self.dim, self.dtype), np.ones(self.dim, self.dtype), self.positions, self.power)
-        return standard.gathered(block.bags, rows)
+    def _raw(self, block: Block, rows: Numbers, out: Floats | None = None) -> Floats:
+        """Gather descriptors, with the centres of their boxes in 0..1 if positions are used."""
+        out = np.empty((len(rows), self.dim), self.dtype) if out is None else out
+        dim = self.source.dim
+        to_float32(block.bags.values[rows], out[:, :dim])
+        raise_in_place(out[:, :dim], self.power)
+        if self.positions:
+            out[:, dim:] = centres(block.bags, rows)
+        return out
+
+    def _standardised(self, block: Block, rows: Numbers, out: Floats) -> Floats:
+        """Gather descriptors, and standardise them while they are in the processor's cache."""
+        mean, scale = self.mean.astype(self.dtype), self.scale.astype(self.dtype)
+        for start in range(0, len(rows), _ROWS):
+            part = self._raw(block, rows[start : start + _ROWS], out[start : start + _ROWS])
+            part -= mean
+            part *= scale
+        return out

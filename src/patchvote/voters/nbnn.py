@@ -25,7 +25,7 @@ from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.arrays import to_float32
 from ..utils.terminal import nearest
-from .bank_votes import BankVotes, Limits, LocalVotes, NeighbourVotes, OnDisk, limits, needed
+from .bank_votes import BankVotes, LocalVotes, NeighbourVotes, OnDisk, most_at_once, needed
 from .base import Numbers, Voter, atomic
 from .labels import check_weights
 from .votes import check_bags, has_negative, has_positions, raised, resolved, with_positions
@@ -95,13 +95,14 @@ class BankVoter(Voter):
             self._set_bank(self._values(source, part), numbers[owner[rows]], owner[rows], boxes[rows])
 
         def scores(part: Numbers) -> npt.NDArray[Any]:
-            return self._mean_votes(source[part] if isinstance(source, Bags) else _only(source, part))
+            held_out = source[part] if isinstance(source, Bags) else source.only([source.names[i] for i in part])
+            return self._mean_votes(held_out)
 
         def vectors() -> npt.NDArray[Any]:
             if isinstance(source, Bags):
                 return photo_vectors(source)
-            most = self._limits(source, images)
-            return vectors_of(source, most.features, most.rows)
+            most = self._most(source, images)
+            return vectors_of(source, most * source.dim, most)
 
         share = min(self.options.calibration, _MOST_HELD_OUT / len(images))
         self._train_and_calibrate(images, numbers, vectors, train, scores, share=share)
@@ -173,7 +174,7 @@ class BankVoter(Voter):
         if isinstance(source, Bags):
             yield source if len(images) == len(source) else source[images]
             return
-        for bags, _ in source.blocks(self._limits(source, images).rows, indices=images, dtype=source.dtype):
+        for bags, _ in source.blocks(self._most(source, images), indices=images, dtype=source.dtype):
             check_bags(bags)
             yield bags
 
@@ -183,14 +184,14 @@ class BankVoter(Voter):
         (bags,) = self._bags_of(source, images)
         return with_positions(bags, slice(None), self.positions_).astype(self.dtype)
 
-    def _limits(self, store: Store, images: Numbers) -> Limits:
+    def _most(self, store: Store, images: Numbers) -> int:
         """Return how many descriptors of such a bank may be in memory if it is on disk."""
-        size = {"rows": int(store.sizes[images].sum()), "width": store.dim + 2, "classes": len(self.classes_)}
-        return limits(self.options.memory, search=self.search, n_neighbors=self.n_neighbors, **size)
+        rows, size = int(store.sizes[images].sum()), {"classes": len(self.classes_), "n_neighbors": self.n_neighbors}
+        return most_at_once(self.options.memory, rows=rows, width=store.dim + 2, **size)
 
     def _at_once(self) -> int:
         scorer = self.scorer()
-        return min(super()._at_once(), scorer.limits.queries) if scorer.on_disk else super()._at_once()
+        return min(super()._at_once(), scorer.at_once) if scorer.on_disk else super()._at_once()
 
     # --- the bank ---------------------------------------------------------------------------------------------------
 
@@ -343,7 +344,3 @@ class LocalNBNN(BankVoter):
             dtype=dtype,
             random_state=random_state,
         )
-
-
-def _only(store: Store, images: Numbers) -> Store:
-    return store.only([store.names[image] for image in images])

@@ -40,7 +40,7 @@ _PROGRESS = ("index", "position", "loss", "dead", "history")  # attributes of `P
 class Passes:
     """A training from the first prototypes, or from a checkpoint, to the last pass; a pass may also be made alone.
 
-    `name` is the purpose of the training, `standard` the mean and the scale of the features.
+    `name` is the purpose of the training: its checkpoint may hold several.
     """
 
     def __init__(
@@ -49,14 +49,11 @@ class Passes:
         data: TrainingData,
         rng: np.random.Generator,
         learner: Stoml3,
-        standard: tuple[Floats, Floats],
         batch_size: int,
-        *,
         callback: Callable[[dict[str, Any]], Any] | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.name, self.data, self.rng, self.learner = name, data, rng, learner
-        self.standard, self.batch_size = standard, batch_size
+        self.name, self.data, self.rng, self.learner, self.batch_size = name, data, rng, learner, batch_size
         self.callback, self.checkpoint = callback, checkpoint
         self.batches = data.minibatches_per_pass(batch_size)
         self.passes = 1
@@ -64,7 +61,9 @@ class Passes:
         self.loss = 0.0  # sum over the minibatches of this pass
         self.history: list[dict[str, Any]] = []
         self._random: Any = None  # state of the generator at the beginning of the pass
-        self._begun, self._reported, self._before = time.perf_counter(), time.perf_counter(), 0
+        self._reported = time.perf_counter()
+        if checkpoint is not None and (saved := checkpoint.of(name)) is not None:
+            self._restore(*saved)
 
     @property
     def weights(self) -> Floats:
@@ -74,7 +73,6 @@ class Passes:
     def run(self, max_iter: int, min_steps: int) -> None:
         """Make all passes that remain; over the last one, prototypes are averaged, which smooths large steps."""
         self.passes = max(max_iter, math.ceil(min_steps / self.batches))
-        self._begun, self._before = time.perf_counter(), self.index * self.batches + self.position
         while self.index < self.passes:
             last = self.index == self.passes - 1
             if last and self.position == 0:
@@ -97,7 +95,7 @@ class Passes:
         With `reseed`, dead prototypes are initialised again.
         """
         self._random = self.rng.bit_generator.state
-        for x, labels, weight in self.data.minibatches(self.rng, self.batch_size, *self.standard, skip=self.position):
+        for x, labels, weight in self.data.minibatches(self.rng, self.batch_size, self.position):
             # Before the step: of an interrupted pass, the minibatch that shows dead prototypes always remains.
             if self.checkpoint is not None and self.checkpoint.is_due():
                 self._save()
@@ -117,12 +115,7 @@ class Passes:
         record = {"training": self.name, "pass": index, "passes": self.passes, "steps": self.learner.t}
         record |= {"loss": self.loss / max(1, self.position)}
         if not complete:
-            done = self.index * self.batches + self.position
-            rate = (done - self._before) / max(time.perf_counter() - self._begun, 1e-9)
-            left = max(0, self.passes * self.batches - done)
             record |= {"complete": False, "share_of_pass": min(1.0, self.position / self.batches)}
-            record["descriptors_per_second"] = rate * self.data.descriptors / self.batches
-            record["seconds_left"] = left / rate if rate > 0 else math.inf
         return record
 
     def _report(self) -> bool:
@@ -150,11 +143,11 @@ class Passes:
         state |= {name: getattr(self, name) for name in _PROGRESS}
         self.checkpoint.write(self.name, arrays, state)
 
-    def restore(self, arrays: Arrays, state: dict[str, Any]) -> None:
+    def _restore(self, arrays: Arrays, state: dict[str, Any]) -> None:
         """Continue from the arrays and the state that a checkpoint holds."""
         for name in _PROGRESS:
             setattr(self, name, state[name])
-        self.learner.restore(arrays["weights"], arrays.get("mean"), state["step"], state["averaged"])
+        self.learner.restore(arrays["weights"].copy(), arrays.get("mean"), state["step"], state["averaged"])
         self.rng.bit_generator.state = state["random"]
 
 

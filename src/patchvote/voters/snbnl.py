@@ -12,7 +12,6 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -38,6 +37,8 @@ from .votes import resolved
 _CURVATURE = 0.2  # of the default: with fewer descriptors there are fewer steps, which have to be larger
 REMEMBERED = 256  # descriptors kept per class
 _ADDING_STEPS = 100  # fewest steps when photos are added; 200 cost old classes half a point more
+
+_Sample = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int64]]  # descriptors, their boxes and class numbers
 
 
 class PrototypeVoter(Voter):
@@ -73,6 +74,7 @@ class PrototypeVoter(Voter):
         data = self._training_data(X, y, sample_weight)
         seeds = check_random_state(self.random_state).randint(2**31, size=3)
         self._standardise(data)
+        data.mean, data.scale = self.mean_, self.scale_
         self._begin(data, seeds)
 
         def train(images: npt.NDArray[np.int64], training: str) -> None:
@@ -282,27 +284,32 @@ class SNBNL(PrototypeVoter):
             self.weights_ = grown.astype(self.weights_.dtype)
         learner = self._learner(self.weights_.copy(), self.steps_)  # a model may hold the array as well
         data.dtype = self.weights_.dtype.type
-        passes = Passes("more", data, rng, learner, (self.mean_, self.scale_), self.batch_size)
+        data.mean, data.scale = self.mean_, self.scale_
+        passes = Passes("more", data, rng, learner, self.batch_size)
         passes.one_pass()
         self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, passes.dead
         self.n_iter_ += 1
         return self
 
     def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
-        """Keep some random descriptors of each class (see `memory`)."""
-        self._keep(Memory.of(bags, numbers, len(self.classes_), rng))
+        """Keep some random descriptors of each class, with which `learn_more` learns."""
+        none = bags.values[:0], bags.boxes[:0], numbers[:0]
+        self._remember(none, (bags.values, bags.boxes, numbers[bags.owner]), {}, rng)
 
     @atomic
     def learn_more(
         self, bags: Bags, labels: npt.NDArray[Any], seen: Mapping[str, int], rng: np.random.Generator
     ) -> None:
-        """Learn new images together with the memory of the old ones."""
+        """Learn new images together with the memory of the old ones, so that old classes are not forgotten."""
         if not hasattr(self, "memory_values_"):
             raise PatchvoteError("the model keeps no descriptors of its photos, so it cannot learn more: fit it again.")
-        known, memory = self.classes_, Memory(self.memory_values_, self.memory_boxes_, self.memory_class_)
-        old, class_numbers = memory.bags()
+        known, numbers = self.classes_, self.memory_class_
+        order = np.argsort(numbers, kind="stable")
+        present, sizes = np.unique(numbers, return_counts=True)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        old = Bags(self.memory_values_[order].astype(np.float32), offsets, self.memory_boxes_[order])
         new = bags.astype(np.float32)
-        both, y = Bags.join([old, new]), np.concatenate([known[class_numbers], labels])
+        both, y = Bags.join([old, new]), np.concatenate([known[present], labels])
         weight = np.ones(len(both))
         # An old class has the same weight as a new one. With weights by number of photos, only half of the photos of a
         # new class of 20 beside old ones of 100 would be recognised.
@@ -316,10 +323,22 @@ class SNBNL(PrototypeVoter):
         for _ in range(-(-_ADDING_STEPS // steps)):
             self.partial_fit(both, y, sample_weight=weight)
         self.curvature, self.class_weight = curvature, class_weight
-        self._keep(memory.merged(known, new, labels, self.classes_, seen, rng))
+        memory = self.memory_values_, self.memory_boxes_, np.searchsorted(self.classes_, known)[numbers]
+        added = new.values, new.boxes, np.searchsorted(self.classes_, labels)[new.owner]
+        self._remember(memory, added, seen, rng)
 
-    def _keep(self, memory: Memory) -> None:
-        self.memory_values_, self.memory_boxes_, self.memory_class_ = memory.values, memory.boxes, memory.numbers
+    def _remember(self, old: _Sample, new: _Sample, seen: Mapping[str, int], rng: np.random.Generator) -> None:
+        """Keep random descriptors of each class, old and new ones in proportion to how many were seen of each."""
+        chosen = []
+        for number, label in enumerate(self.classes_.tolist()):
+            old_rows, new_rows = np.flatnonzero(old[2] == number), np.flatnonzero(new[2] == number)
+            before = seen.get(label, len(old_rows)) if len(old_rows) else 0
+            share = before / max(1, before + len(new_rows))
+            for sample, rows, part in ((old, old_rows, share), (new, new_rows, 1 - share)):
+                some = rng.permutation(rows)[: round(REMEMBERED * part)]
+                chosen.append([array[some] for array in sample])
+        values, boxes, numbers = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
+        self.memory_values_, self.memory_boxes_, self.memory_class_ = compact(values), boxes.astype(np.float32), numbers
 
     def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
         self._saved = None
@@ -334,21 +353,9 @@ class SNBNL(PrototypeVoter):
             self._saved = Checkpoint(place(self.options.checkpoint), mark)
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
-        rng, options = np.random.default_rng(seed), self.options
-        saved = self._saved.of(training) if self._saved is not None else None
-        learner = self._learner(self._first_prototypes(data, rng) if saved is None else saved[0]["weights"].copy())
-        passes = Passes(
-            training,
-            data,
-            rng,
-            learner,
-            (self.mean_, self.scale_),
-            self.batch_size,
-            callback=options.callback,
-            checkpoint=self._saved,
-        )
-        if saved is not None:
-            passes.restore(*saved)
+        rng = np.random.default_rng(seed)
+        learner = self._learner(self._first_prototypes(data, rng))
+        passes = Passes(training, data, rng, learner, self.batch_size, self.options.callback, self._saved)
         passes.run(self.max_iter, self.min_steps)
         self.weights_, self.history_, self.n_iter_ = passes.weights, passes.history, passes.index
         self.steps_, self.dead_prototypes_ = learner.t, passes.dead
@@ -367,60 +374,6 @@ class SNBNL(PrototypeVoter):
         values = (values - self.mean_) * (self.scale_ * START_SCALE)
         seed = int(rng.integers(2**31))
         return first_prototypes(values, labels, self.n_prototypes, classes, self.start, seed).astype(data.dtype)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Memory:
-    """Random descriptors of each class, a sample of all that were seen, their boxes and class numbers.
-
-    New photos are learned together with them, so that old classes are not forgotten although their photos are not
-    available any more.
-    """
-
-    values: npt.NDArray[Any]
-    boxes: npt.NDArray[Any]
-    numbers: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, bags: Bags, numbers: npt.NDArray[np.int64], classes: int, rng: np.random.Generator) -> Self:
-        """Choose random descriptors of each class."""
-        owner = numbers[bags.owner]
-        rows = [rng.permutation(np.flatnonzero(owner == number))[:REMEMBERED] for number in range(classes)]
-        chosen = np.concatenate(rows)
-        return cls(compact(bags.values[chosen]), bags.boxes[chosen].astype(np.float32), owner[chosen].astype(np.int64))
-
-    def bags(self) -> tuple[Bags, npt.NDArray[np.int64]]:
-        """Return one bag per class, and the class number of each bag."""
-        order = np.argsort(self.numbers, kind="stable")
-        present, sizes = np.unique(self.numbers, return_counts=True)
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        return Bags(self.values[order].astype(np.float32), offsets, self.boxes[order]), present
-
-    def merged(
-        self,
-        known: npt.NDArray[Any],
-        new: Bags,
-        labels: npt.NDArray[Any],
-        classes: npt.NDArray[Any],
-        seen: Mapping[str, int],
-        rng: np.random.Generator,
-    ) -> Self:
-        """Return a memory of old and new descriptors, in proportion to how many were seen of each.
-
-        The numbers of this memory refer to the classes `known`, those of the new one to `classes`.
-        """
-        values, boxes, numbers = [], [], []
-        for number, label in enumerate(classes.tolist()):
-            old, added = np.flatnonzero(known[self.numbers] == label), np.flatnonzero(labels[new.owner] == label)
-            before = seen.get(label, len(old)) if len(old) else 0
-            share = before / max(1, before + len(added))
-            for source, rows, part in ((self, old, share), (new, added, 1 - share)):
-                chosen = rng.permutation(rows)[: round(REMEMBERED * part)]
-                if len(chosen):
-                    values.append(compact(source.values[chosen]))
-                    boxes.append(source.boxes[chosen])
-                    numbers.append(np.full(len(chosen), number))
-        return type(self)(np.concatenate(values), np.concatenate(boxes), np.concatenate(numbers).astype(np.int64))
 
 
 def compact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
