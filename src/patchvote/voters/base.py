@@ -305,9 +305,7 @@ class Voter(Parameters):
 
     def _check_dim(self, store: Store) -> None:
         if store.dim != self.n_features_in_:
-            raise ValueError(
-                f"the store has {store.dim} features per descriptor, but the model has {self.n_features_in_}."
-            )
+            raise ValueError(f"the store has {store.dim} features per descriptor, the model {self.n_features_in_}.")
 
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
         """Return checked images and their labels; a store is not loaded. With `reset`, earlier ones are forgotten."""
@@ -384,31 +382,21 @@ class Voter(Parameters):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name; with `deep`, also those of a voter among them."""
         params = super().get_params()
-        members = {name: value for name, value in params.items() if deep and isinstance(value, Voter)}
-        return params | {
-            f"{name}__{key}": value for name, member in members.items() for key, value in member.get_params().items()
-        }
+        members = {name: value.get_params() for name, value in params.items() if deep and isinstance(value, Voter)}
+        return params | {f"{name}__{key}": value for name, inner in members.items() for key, value in inner.items()}
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also those of a voter among them; what was learned stays."""
-        known = self.get_params()
         for name, value in params.items():
-            if name not in known:
+            if name not in (known := self.get_params()):
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}.{nearest(name, known)}")
-            owner, _, rest = name.partition("__")
-            if rest:
-                getattr(self, owner).set_params(**{rest: value})
-            else:
-                setattr(self, name, value)
+            owner, _, rest = name.rpartition("__")
+            setattr(getattr(self, owner) if owner else self, rest, value)
         return self
 
     def __sklearn_clone__(self) -> Self:
-        params = self.get_params(deep=False)
-        voter = type(self)(
-            **{n: v.__sklearn_clone__() if isinstance(v, Voter) else copy.deepcopy(v) for n, v in params.items()}
-        )
-        if "options" in vars(self):
-            voter.options = self.options
+        voter = type(self)(**copy.deepcopy({name: _unfitted(value) for name, value in super().get_params().items()}))
+        voter.options = self.options
         return voter
 
     def __sklearn_tags__(self) -> Any:
@@ -448,14 +436,15 @@ def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+def _unfitted(value: Any) -> Any:
+    return value.__sklearn_clone__() if isinstance(value, Voter) else value
+
+
 def _holds_bags(X: Any) -> bool:
-    if isinstance(X, Bags) or (isinstance(X, list) and not X):
+    """Whether this is a collection of bags, and not a matrix of one descriptor per image."""
+    if isinstance(X, Bags):
         return True
-    if not isinstance(X, Sequence) or isinstance(X, (str, bytes)) or not len(X):
-        return isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1 and len(X) > 0 and _is_bag(X[0])
-    return _is_bag(X[0])
-
-
-def _is_bag(item: Any) -> bool:
-    array = isinstance(item, np.ndarray) or hasattr(item, "__array__")  # torch tensors count as arrays
-    return isinstance(item, Bags) or (array and item.ndim == 2)
+    listed = isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    if not listed or not len(X):
+        return isinstance(X, list)
+    return isinstance(X[0], Bags) or (hasattr(X[0], "__array__") and X[0].ndim == 2)  # tensors of torch as well

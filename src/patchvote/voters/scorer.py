@@ -73,13 +73,7 @@ POWER = either(one_of("auto"), _power)
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a setting in a form that JSON can represent, if it has one.
-
-    Examples
-    --------
-    >>> plain(np.float64(0.5)), plain(math.inf), plain({"sea": np.int64(2)})
-    (0.5, 'inf', {'sea': 2})
-    """
+    """Return the value of a setting in a form that JSON can represent, if it has one."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, str) and value == "inf":

@@ -34,15 +34,7 @@ _THREADS = ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-stoml3")
 
 
 def advance(weights: Array, gradient: Array, t: int, curvature: float, lam: float) -> None:
-    """Make step number `t`, counted from 1, on the prototypes in place; `gradient` is overwritten.
-
-    Examples
-    --------
-    >>> weights = np.array([1.0, 2.0])
-    >>> advance(weights, np.array([1.0, 0.0]), 1, curvature=1.0, lam=1.0)
-    >>> weights
-    array([0., 1.])
-    """
+    """Make step number `t`, counted from 1, on the prototypes in place; `gradient` is overwritten."""
     total, rate = curvature + lam, 1 / math.sqrt(t)
     weights *= curvature / total if t == 1 else 1 - rate * lam / total
     gradient *= rate / total

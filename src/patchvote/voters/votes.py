@@ -120,11 +120,6 @@ def part_weights(votes: npt.NDArray[Any], exponent: float) -> npt.NDArray[np.flo
 
     Parts that say much the same of several classes, or something by chance, have a small lead. With the exponent 0 all
     parts count the same, as in the paper.
-
-    Examples
-    --------
-    >>> part_weights(np.array([[5.0, 1.0, 0.0], [2.0, 2.0, 0.0]]), 0.5)
-    array([2., 0.])
     """
     if exponent == 0 or votes.shape[1] < 2:
         return np.ones(len(votes))
@@ -133,13 +128,7 @@ def part_weights(votes: npt.NDArray[Any], exponent: float) -> npt.NDArray[np.flo
 
 
 def scaled(weights: npt.NDArray[np.float64], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Scale the weights of each bag to a mean of 1; a bag whose parts all have the weight 0 gets equal weights.
-
-    Examples
-    --------
-    >>> scaled(np.array([3.0, 1.0, 0.0, 0.0]), np.array([0, 2, 4]))
-    array([1.5, 0.5, 1. , 1. ])
-    """
+    """Scale the weights of each bag to a mean of 1; a bag whose parts all have the weight 0 gets equal weights."""
     sizes = np.diff(offsets)
     means = np.add.reduceat(weights, offsets[:-1]) / sizes
     known = np.repeat(means > 0, sizes)
@@ -150,13 +139,7 @@ def scaled(weights: npt.NDArray[np.float64], offsets: npt.NDArray[np.int64]) -> 
 
 
 def raised(values: npt.NDArray[Any], power: float) -> npt.NDArray[Any]:
-    """Return ``sign(x) |x|^power`` of every value; with the power 1, the array itself.
-
-    Examples
-    --------
-    >>> raised(np.array([9.0, -16.0, 0.0]), 0.5)
-    array([ 3., -4.,  0.])
-    """
+    """Return ``sign(x) |x|^power`` of every value; with the power 1, the array itself."""
     if power == 1:
         return values
     size = np.abs(values)
@@ -171,13 +154,7 @@ def raise_in_place(values: npt.NDArray[Any], power: float) -> None:
 
 
 def has_negative(values: npt.NDArray[Any]) -> bool:
-    """Whether any value is negative.
-
-    Examples
-    --------
-    >>> has_negative(np.array([0.0, 1.0], np.float16)), has_negative(np.array([0.0, -1.0], np.float16))
-    (False, True)
-    """
+    """Whether any value is negative."""
     if values.dtype == np.float16 and (values.view(np.int16) >= 0).all():  # the sign bit; a hundred times as fast
         return False
     return bool((values < 0).any())
