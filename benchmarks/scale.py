@@ -27,7 +27,7 @@ from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import NBNN, SNBNL, Recipe, Store
 from patchvote.bags.shards import Entry, ShardWriter
 from patchvote.utils.machine import forget_peak_memory, give_back_memory, peak_memory
-from patchvote.voters.stoml3 import Stoml3
+from patchvote.voters.ml3 import Stoml3
 
 SIZE = 254  # descriptors per photo, as the default recipe has them for square photos
 POOL = 200  # different bags in a store; the others are copies of them under other names

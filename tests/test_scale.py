@@ -131,7 +131,7 @@ import sys
 from patchvote import SNBNL, Store
 from patchvote.voters import passes, snbnl
 from patchvote.voters.minibatches import Limits
-from patchvote.voters.stoml3 import Stoml3
+from patchvote.voters.ml3 import Stoml3
 import time
 step = Stoml3.step
 def slow(self, *args):

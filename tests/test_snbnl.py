@@ -8,7 +8,7 @@ import pytest
 from patchvote import SNBNL, Bags, Recipe, Store
 from patchvote.bags.shards import Entry, write_shard
 from patchvote.voters.minibatches import Limits
-from test_stoml3 import literal_pseudocode
+from test_ml3 import literal_pseudocode
 from test_voters import make_bags
 
 

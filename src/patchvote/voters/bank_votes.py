@@ -61,7 +61,6 @@ _CACHED = 128  # descriptors that are normalised at once: few enough to stay in 
 # rotated one of the exact search, and temporary ones.
 _COPIES = 5
 _BESIDE = 16 + 3 * 8  # bytes per descriptor beside its values: box, class, image, row
-_PER_PAIR = 48  # bytes per pair of features that learning the rotation of the search "pca" takes
 _RESERVE = 64 << 20  # bytes for buffers of libraries and threads, and what freeing leaves behind
 _FEWEST, _MOST = 512, 16_384  # fewer at once would read the store too often; more would not be faster
 
@@ -111,7 +110,7 @@ def most_at_once(memory: float, *, rows: int, width: int, classes: int, n_neighb
     """Return how many descriptors of a bank on disk, and as many queries, fit into `memory` megabytes."""
     # Each as it came, normalised, and compared again; votes and neighbours.
     each = 4 * 7 * width + 24 * classes + 48 * n_neighbors
-    fixed = _RESERVE + rows * _BESIDE + _PER_PAIR * width * width
+    fixed = _RESERVE + rows * _BESIDE
     if memory * 1e6 < fixed + _FEWEST * each:
         raise ValueError(
             f"memory must be at least {math.ceil((fixed + _FEWEST * each) / 1e6):,} megabytes for a bank of {rows:,} "
@@ -165,8 +164,8 @@ class BankVotes(DescriptorScorer):
 
     @property
     def search(self) -> str:
-        """Name of the search."""
-        return str(self.settings.get("search", "exact"))
+        """Name of the search; on disk, it is exact."""
+        return "exact" if self.on_disk else str(self.settings.get("search", "exact"))
 
     @property
     def on_disk(self) -> bool:
@@ -205,14 +204,12 @@ class BankVotes(DescriptorScorer):
         """Return the bank of all rows of some images, in memory or on disk; the search is that of the settings."""
         search = self.search if search is None else search
 
-        def searched(values: npt.NDArray[Any]) -> Bank | PcaBank:
-            if search == "pca" and isinstance(self._rotation, Rotation):
-                return PcaBank(values.astype(np.float32, copy=False), self._rotation, candidates)
-            return Bank(values, self._rotation if isinstance(self._rotation, EvenRotation) else None)
-
         if self.on_disk:
-            return BankInParts(len(rows), lambda: self._parts(np.unique(self.arrays["image"][rows])), searched)
-        return searched(self._comparable(self.arrays["values"][rows]).astype(self._dtype))
+            return BankInParts(len(rows), lambda: self._parts(np.unique(self.arrays["image"][rows])))
+        values = self._comparable(self.arrays["values"][rows])
+        if search == "pca" and isinstance(self._rotation, Rotation):
+            return PcaBank(values.astype(self._dtype).astype(np.float32), self._rotation, candidates)
+        return Bank(values.astype(self._dtype), self._rotation if isinstance(self._rotation, EvenRotation) else None)
 
     def _parts(self, images: Indices) -> Iterator[npt.NDArray[Any]]:
         """Read images of a bank on disk part by part, normalised and weighted for comparison."""
@@ -228,14 +225,9 @@ class BankVotes(DescriptorScorer):
         return part
 
     def _sample(self, rows: Indices, count: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-        """Return random descriptors of the bank, normalised and weighted; on disk, those of random images."""
-        values = self.arrays["values"]
-        if not self.on_disk:
-            return self._comparable(values[np.sort(rng.choice(rows, size=min(count, len(rows)), replace=False))])
-        count = min(count, self.at_once)
-        order = rng.permutation(np.unique(self.arrays["image"][rows]))
-        enough = int(np.searchsorted(np.cumsum(values.store.sizes[order]), count)) + 1
-        return self._comparable(next(values.parts(order[:enough], 1 << 62))[:count])
+        """Return some of these rows of the bank at random, normalised and weighted."""
+        chosen = np.sort(rng.choice(rows, size=min(count, len(rows)), replace=False))
+        return self._comparable(self.arrays["values"][chosen])
 
     @functools.cached_property
     def _rotation(self) -> EvenRotation | Rotation | None:
@@ -243,7 +235,7 @@ class BankVotes(DescriptorScorer):
         rows, width = self.arrays["values"].shape
         exact = self.search == "exact"
         # Bounds take more memory than the bank.
-        if width <= _PCA_FEATURES or (exact and (self._dtype != "float32" or self.on_disk)):
+        if width <= _PCA_FEATURES or self.on_disk or (exact and self._dtype != "float32"):
             return None
         sample = self._sample(np.arange(rows), _SAMPLE, np.random.default_rng(0))
         return EvenRotation(sample) if exact else Rotation(sample, _PCA_FEATURES)
@@ -333,10 +325,7 @@ class LocalVotes(BankVotes):
     def _nearest(self, values: npt.NDArray[Any]) -> tuple[int, Floats, Indices]:
         """Return the number of neighbours that vote, and distances and rows of one more, the background."""
         count = min(self._neighbours(), len(self._bank) - 1)
-        queries: Any = self._comparable(values)
-        if self.on_disk and self._rotation is not None:
-            queries = self._rotation(queries)  # once for all parts
-        return count, *self._bank.nearest(queries, count + 1)
+        return count, *self._bank.nearest(self._comparable(values), count + 1)
 
     def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return votes for the classes among the nearest descriptors; others get 0."""

@@ -420,7 +420,7 @@ class Voter(Parameters):
                 raise ValueError(f"{name} of {type(self).__name__}{wrong}.")
 
     def _plain_settings(self) -> dict[str, Any]:
-        """Return the settings that a model file stores, as plain values."""
+        """Return the settings that a model file stores, as plain values, with the exponent that is used."""
         known, settings = self.scorer_class.schema.settings, {}
         for name, value in self.get_params(deep=False).items():
             if name in known:
@@ -428,7 +428,7 @@ class Voter(Parameters):
                     settings[name] = plain(value)
                 except ValueError as error:
                     raise ValueError(f"{name} of {type(self).__name__} {error}.") from None
-        return settings
+        return settings | ({"power": self.power_} if hasattr(self, "power_") else {})
 
 
 def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -215,10 +215,6 @@ class BankVoter(Voter):
                 total += raised(rows, self.power_).sum(axis=0, dtype=np.float64)
         return total
 
-    def _plain_settings(self) -> dict[str, Any]:
-        """Return the settings, with the exponent that is used."""
-        return super()._plain_settings() | ({"power": self.power_} if hasattr(self, "power_") else {})
-
     def _check_enough(self) -> None:
         """Refuse a class with fewer descriptors than the votes need."""
 
@@ -249,8 +245,7 @@ class NBNN(BankVoter):
         weight, as in the paper.
     search : {"exact", "pca"}, default "exact"
         Search for neighbours. "pca" is approximate; `recall_` is how often it finds the nearest. A store whose bank
-        does not fit into `FitOptions.memory` is read part by part in every search; votes are the same, and the exact
-        search is then by brute force.
+        does not fit into `FitOptions.memory` is read part by part in every search, which is exact and by brute force.
     dtype : {"float32", "float16"}, default "float32"
         Type of the bank; float16 takes half the memory, and more time.
     random_state : int or None, default 0

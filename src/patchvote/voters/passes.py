@@ -23,7 +23,7 @@ from ..utils.files import open_regular, write_file
 from ..utils.remote import RemotePath
 from ..utils.tensors import checksum, contents, empty, fill, read_header
 from .minibatches import Floats, Numbers, TrainingData
-from .stoml3 import Stoml3
+from .ml3 import Stoml3
 
 Arrays = dict[str, Floats]
 

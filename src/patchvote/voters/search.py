@@ -437,12 +437,10 @@ class _Products:
 
 
 class BankInParts:
-    """A bank in a file of which one part at a time is in memory; `parts` reads them, for every search anew."""
+    """A bank on disk of which one part at a time is in memory; `parts` reads them, for every search anew."""
 
-    def __init__(
-        self, length: int, parts: Callable[[], Iterable[Floats]], searched: Callable[[Any], Bank | PcaBank]
-    ) -> None:
-        self._length, self._parts, self._searched = length, parts, searched
+    def __init__(self, length: int, parts: Callable[[], Iterable[Floats]]) -> None:
+        self._length, self._parts = length, parts
 
     def __len__(self) -> int:
         return self._length
@@ -454,13 +452,13 @@ class BankInParts:
     def _found(self, queries: Any, k: int) -> Iterator[tuple[Floats, Indices]]:
         start = 0
         for part in self._parts():
-            distances, chosen = self._searched(part).nearest(queries, min(k, len(part)))
+            distances, chosen = Bank(part).nearest(queries, min(k, len(part)))
             yield distances, chosen + start
             start += len(part)
             del part  # before the next one is read
 
 
-def recall(bank: Bank | PcaBank | BankInParts, exact: Bank | BankInParts, queries: Floats, k: int = 1) -> float:
+def recall(bank: PcaBank, exact: Bank, queries: Floats, k: int = 1) -> float:
     """Return the share of neighbours of `queries` that are as near as the k-th nearest of the exact search."""
     farthest = exact.nearest(queries, k)[0][:, -1:]
     return float(np.mean(bank.nearest(queries, k)[0] <= farthest * (1 + 1e-5) + 1e-12))

@@ -28,10 +28,10 @@ from ..utils.remote import place
 from .base import Voter, atomic, joined
 from .labels import image_weights
 from .minibatches import Limits, TrainingData, limits
+from .ml3 import GradientJob, Stoml3
 from .passes import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
 from .prototype_votes import SnbnlVotes
 from .scorer import Scorer
-from .stoml3 import GradientJob, Stoml3
 from .votes import resolved
 
 _CURVATURE = 0.2  # of the default: with fewer descriptors there are fewer steps, which have to be larger
@@ -120,10 +120,6 @@ class PrototypeVoter(Voter):
             batch_size=self.batch_size,
             votes=self.options.calibration > 0,
         )
-
-    def _plain_settings(self) -> dict[str, Any]:
-        """Return the settings, with the exponent that is used."""
-        return super()._plain_settings() | ({"power": self.power_} if hasattr(self, "power_") else {})
 
     def _restored(self, scorer: Scorer) -> None:
         self.power = self.power_ = float(scorer.settings.get("power", 1.0))
