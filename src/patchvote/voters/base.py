@@ -396,7 +396,8 @@ class Voter(Parameters):
 
     def __sklearn_clone__(self) -> Self:
         voter = type(self)(**copy.deepcopy({name: _unfitted(value) for name, value in super().get_params().items()}))
-        voter.options = self.options
+        if "options" in vars(self):  # scikit-learn wants no other attributes of an estimator that is new
+            voter.options = self.options
         return voter
 
     def __sklearn_tags__(self) -> Any:
