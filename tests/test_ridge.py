@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from patchvote import Bags, MomentRidge
 from patchvote.bags.moments import parts_of
 from patchvote.models import learning_curve
-from patchvote.voters.calibration import fit_temperature, log_losses
 from patchvote.voters.ridge import DEFAULT_STRENGTH, STRENGTHS, Ridge, best_strengths, may_be_left_out
-from patchvote.voters.votes import softmax
+from patchvote.voters.votes import fit_temperature, log_losses, softmax
 
 SEEDS = st.integers(0, 10_000)
 

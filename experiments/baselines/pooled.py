@@ -24,9 +24,8 @@ from sklearn.svm import LinearSVC
 from patchvote.bags.bags import Bags
 from patchvote.bags.copies import equal_groups
 from patchvote.bags.store import Store
-from patchvote.voters.calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from patchvote.voters.labels import hold_out
-from patchvote.voters.votes import softmax
+from patchvote.voters.votes import FEWEST_TO_CALIBRATE, fit_temperature, softmax, threshold_for
 
 Floats = npt.NDArray[np.float32]
 SCALES = ("whole", "first", "last", "each", "all")

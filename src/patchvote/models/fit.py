@@ -19,17 +19,16 @@ from ..bags.bags import Bags
 from ..bags.copies import copy_groups, describe_copies
 from ..bags.extract import Described, Extractor
 from ..bags.moments import MomentBags, photo_vectors
-from ..bags.store import Store, Thinning, thinned
+from ..bags.store import Store, thinned
 from ..errors import PatchvoteError, PhotoError
 from ..utils.engine import Engine
 from ..utils.terminal import Progress, counted, timed
 from ..version import __version__
 from ..voters.base import Voter
-from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION, Familiarity
 from ..voters.labels import hold_out
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
-from ..voters.votes import softmax
+from ..voters.votes import fit_temperature, softmax, threshold_for
 from .about import About, CurvePoint, with_photos
 from .learning_curve import learning_curve
 from .model import Model
@@ -223,7 +222,8 @@ def fit_model(
         else:
             split = hold_out(np.arange(len(numbers)), numbers, _HELD_OUT, seed, groups) if split is None else split
             left_out = _from_split(voter, photos, bags, classes[numbers], split, start + budget / 2)
-            fitted = _trained_on_all(voter, photos, bags, classes[numbers], start + budget, seed, engine)
+            more: dict[str, Any] = {} if engine is None else {"method": "fit_on_workers", "engine": engine}
+            fitted = fit_until(voter, start + budget, bags, classes[numbers], **more)
         if progress is not None:
             progress("learn", 1, 1)
     rejection = float(getattr(voter, "rejection", REJECTION))
@@ -302,22 +302,6 @@ def _from_split(
     ascending = np.argsort(asked)
     answers = np.concatenate(scores)[ascending]
     return LeftOut(asked[ascending], answers, lambda image: (trained, keep), not_asked=len(out) - len(asked))
-
-
-def _trained_on_all(
-    voter: Voter,
-    photos: Learned,
-    bags: Bags,
-    labels: npt.NDArray[Any],
-    until: float,
-    seed: int,
-    engine: Engine | None,
-) -> Any:
-    more: dict[str, Any] = {}
-    if engine is not None:
-        more = {"method": "fit_on_workers", "engine": engine, "store": photos.bags}
-        more["thinning"] = Thinning.of(len(photos), seed)
-    return fit_until(voter, until, bags, labels, **more)
 
 
 def _calibrated(fitted: Any, left_out: LeftOut, numbers: Numbers, rejection: float) -> npt.NDArray[np.float64]:

@@ -27,13 +27,12 @@ import numpy.typing as npt
 from ..bags.moments import MomentBags
 from ..utils.terminal import counted
 from .base import Voter
-from .calibration import fit_temperature
 from .labels import known_labels
 from .moment_ridge import MomentRidge, Vectors
 from .moment_votes import MomentVotes
 from .ridge import Ridge
 from .scorer import Scorer
-from .votes import NONE
+from .votes import NONE, fit_temperature
 
 Floats = npt.NDArray[Any]
 Numbers = npt.NDArray[np.int64]

@@ -21,11 +21,10 @@ from ..bags.moments import KeptMoments, MomentBags, parts_of, squares
 from ..bags.store import Store
 from ..networks.bases import Basis, basis_for, random_basis
 from .base import Voter, atomic
-from .calibration import fit_temperature, threshold_for
 from .labels import check_weights, image_weights
 from .moment_votes import MomentVotes
 from .ridge import Ridge, best_strengths, folds_of
-from .votes import check_bags, softmax
+from .votes import check_bags, fit_temperature, softmax, threshold_for
 
 _AT_ONCE = 20_000  # descriptors of a store that are held in memory at once
 _MOST_IN_MEMORY = 1 << 28  # bytes of vectors that are held at once: those of 2,200 photos with 1,280 features

@@ -27,8 +27,18 @@ from ..networks.bases import Basis
 from ..utils.machine import blas_threads_for
 from ..utils.onnx_graph import GraphBuilder
 from .export import Exported, added, as_map, cells, centres_of, length, mean_cell, power_nodes, size, softmax_of
-from .scorer import BYTES, FLOATS, WHOLE, Schema, Scorer, check_training_images
-from .settings import AUTO_STRENGTH, CLASS_WEIGHT, SHARE, WEIGHT
+from .scorer import (
+    AUTO_STRENGTH,
+    BYTES,
+    CLASS_WEIGHT,
+    FLOATS,
+    SHARE,
+    WEIGHT,
+    WHOLE,
+    Schema,
+    Scorer,
+    check_training_images,
+)
 from .votes import ROOT, softmax
 
 _CHUNK = 4096  # descriptors whose votes are computed at once

@@ -34,8 +34,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .calibration import fit_temperature, log_losses
-from .votes import softmax
+from .votes import fit_temperature, log_losses, softmax
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
