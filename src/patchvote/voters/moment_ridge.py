@@ -177,6 +177,8 @@ class MomentRidge(Voter):
         class (`ridge.folds_of`); NaN where its class would be empty.
     moments_, scale_, class_, dual_ : arrays with one row per training image
         Moments in 8 bits, their scales, class numbers, and coefficients of the regression, to learn and forget more.
+    factor_, mean_ : arrays of shape (3,) and (moments,)
+        Factor of each kind of moments, and mean of the vectors, to tell how much each image counts.
 
     Examples
     --------
@@ -292,6 +294,7 @@ class MomentRidge(Voter):
         self._set("weight", None if (weight == 1).all() else weight)
         self._set("dual", dual.astype(np.float32) if exact else None)
         self._set("factor", vectors.scale if exact else None)
+        self._set("mean", vectors.mean.astype(np.float32) if exact else None)
         self.folds_, self.left_out_ = folds, ridge.left_out(self.alphas_, folds)
         self._calibrate(numbers)
 
