@@ -26,7 +26,7 @@ from .settings import Limits
 from .workspaces import Workspace, new_id
 
 _REMEMBERED = 200  # finished jobs whose state can still be read
-_GRACE = 2.0  # seconds for a process to end when it is told to
+_GRACE = 2.0  # seconds for the thread to see that its process has ended
 _MAX_LINE = 100_000  # characters of a line of progress
 
 
@@ -124,7 +124,7 @@ class Jobs:
             self._finish(job, "cancelled")
             process = job.process
         if process is not None:
-            _end(process)
+            process.kill()  # what it has written is removed, or complete
         else:
             job.workspace.discard_run(Path(job.task.run))
 
@@ -164,7 +164,7 @@ class Jobs:
 
     def _run(self, job: Job, process: subprocess.Popen[str]) -> None:
         """Let a process learn, and take over its result."""
-        late = threading.Timer(self._limits.job_seconds, _end, [process])
+        late = threading.Timer(self._limits.job_seconds, process.kill)
         late.daemon = True
         late.start()
         end = self._followed(job, process)
@@ -221,11 +221,3 @@ def _start() -> subprocess.Popen[str]:
         text=True,
         encoding="utf-8",
     )
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        process.kill()

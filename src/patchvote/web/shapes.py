@@ -6,6 +6,7 @@ The name of a file is text that the client chose: it is shown, and never part of
 from __future__ import annotations
 
 import dataclasses
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
@@ -324,22 +325,9 @@ class ErrorOut(BaseModel):
     error: ErrorDetail
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorOut, "description": words}
-    for status, words in {
-        400: "The body is not what it claims to be.",
-        401: "The token is missing or wrong.",
-        403: "The request comes from a page of another origin.",
-        404: "There is no such thing.",
-        408: "The body took too long to arrive.",
-        409: "It contradicts what is there.",
-        413: "Something is beyond its limit.",
-        415: "A body of another type.",
-        421: "The Host is not the server's.",
-        422: "A value is missing, out of range or not what it should be.",
-        429: "The queue is full; see Retry-After.",
-        503: "The answer took too long.",
-    }.items()
+ERRORS: dict[int | str, dict[str, Any]] = {  # what each means is in docs/serve.md
+    status: {"model": ErrorOut, "description": HTTPStatus(status).phrase}
+    for status in (400, 401, 403, 404, 408, 409, 413, 415, 421, 422, 429, 503)
 }
 
 

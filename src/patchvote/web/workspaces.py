@@ -331,10 +331,8 @@ def _opened(folder: Path) -> Workspace:
         photos = {photo: PhotoRecord(**record) for photo, record in values["photos"].items()}
         state = State(**values | {"photos": photos})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        message = (
-            "what this workspace remembers is damaged on the disk. Its folder holds its photos until it is removed."
-        )
-        raise Problem(500, "damaged", message) from None
+        words = "what this workspace remembers is damaged on the disk. Its folder holds its photos until it is removed."
+        raise Problem(500, "damaged", words) from None
     if state.id != folder.name:  # a copy of another
         raise missing("workspace")
     for part, named in (("photos", state.photos), ("thumbnails", state.photos), ("runs", (state.run, state.base))):

@@ -228,11 +228,9 @@ def _submitted(here: Context, workspace: Workspace, body: shapes.LearnIn) -> Job
             unlabelled=[[photo.id, photo.name] for photo in state.unlabelled],
             base=None if base is None else str(base),
             network=None if like is None else str(like.batcher.extractor.recipe.network),
-            voter=body.voter,
-            budget=body.budget,
-            suggest=body.suggest,
             jobs=here.settings.jobs,
             device=here.settings.device,
+            **body.model_dump(),  # voter, budget, and how many photos to suggest
         )
         return here.jobs.submit(workspace, task, state.fingerprint())
 
