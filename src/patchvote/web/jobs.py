@@ -37,7 +37,7 @@ class Job:
     id: str
     workspace: Workspace
     task: Task
-    taught: str  # fingerprint of the labelled photos
+    fingerprint: str  # of the labelled photos
     status: str = "waiting"
     stage: str = "start"
     done: int = 0
@@ -72,13 +72,13 @@ class Jobs:
         with self._lock:
             return [job for job in self._jobs.values() if job.status == status]
 
-    def submit(self, workspace: Workspace, task: Task, taught: str) -> Job:
+    def submit(self, workspace: Workspace, task: Task, fingerprint: str) -> Job:
         """Queue a job, where the workspace has none and not too many wait."""
         with self._lock:
             self.check_free(workspace)
             if len(self._with_status("waiting")) >= self._limits.waiting_jobs:
                 raise Problem(429, "busy", "too many jobs are waiting. Try again later.", 30)
-            job = Job(new_id(), workspace, task, taught)
+            job = Job(new_id(), workspace, task, fingerprint)
             self._jobs[job.id] = job
             oldest = next(iter(self._jobs.values()))
             if len(self._jobs) > _REMEMBERED and oldest.is_over:
@@ -202,7 +202,7 @@ class Jobs:
     def _commit(self, job: Job) -> None:
         """Make the model of a job the present one of its workspace."""
         try:
-            job.workspace.commit_run(Path(job.task.run), job.taught)
+            job.workspace.commit_run(Path(job.task.run), job.fingerprint)
         except Problem as problem:  # the workspace was removed meanwhile
             self._fail(job, problem.message)
         except OSError as error:
