@@ -411,19 +411,6 @@ def test_the_photos_that_decide_are_neither_tuned_nor_trained_on_and_open_files_
     assert (len(held_out), len(seen)) == (4, 16)
 
 
-@pytest.mark.parametrize(
-    ("tuned", "frozen", "better", "verdict"),
-    [
-        (0.963, 0.95, True, "96.3 % were right with the tuned network and 95.0 % with the frozen one: the tuned"),
-        (0.747, 0.82, False, "the frozen network is kept. Tuning needs many photos"),
-        (0.95, 0.95, False, "no clear gain, so the frozen network is kept"),
-    ],
-)
-def test_both_accuracies_and_the_choice_are_one_sentence(tuned, frozen, better, verdict):
-    kept = sys.modules["patchvote.nn.tune_or_keep"].TuneOrKeep(None, Comparison(300, tuned, frozen, better, 0.1, 0.1))
-    assert verdict in kept.sentence
-
-
 def test_a_clear_gain_on_the_same_photos_is_better_and_a_gain_by_chance_is_not():
     rng = np.random.default_rng(0)
     expected, names = np.repeat([0, 1], 50), tuple(map(str, range(100)))
