@@ -37,13 +37,15 @@ from ..photos.decode import digest_of
 from ..photos.find import Photo, Source, labelled
 from ..utils.arrays import on_device
 from ..utils.files import temporary_folder
+from ..utils.remote import place
 from ..utils.terminal import Progress
 from ..version import __version__
 from ..voters.labels import hold_out
+from ..voters.passes import Checkpoint
 from ..voters.prototype_votes import SnbnlVotes
 from ..voters.snbnl import SNBNL
 from .layers import VoteHead
-from .learner import Learner, read_checkpoint
+from .learner import Learner
 from .trunk import Seen, default_start, tail_of, trunk_of, tunable_graph
 
 if TYPE_CHECKING:
@@ -224,13 +226,11 @@ def fine_tune(
     top = head(spec.dim, len(classes)).to(torch_device)
     work = [names, texts, digests, spec.fingerprint, start, dataclasses.asdict(settings), repr(top)]
     mark = hashlib.sha256(json.dumps(work).encode()).hexdigest()[:16]
-    file = Path(checkpoint) if checkpoint else None
-    if file and file.exists():  # refuse that of another training before the trunk runs for minutes
-        read_checkpoint(file, mark)
+    kept = Checkpoint(place(checkpoint), mark) if checkpoint else None  # refused before the trunk runs for minutes
     with temporary_folder() as folder:
         seen = Seen(folder, found, set(held.tolist()), trunk, settings, progress)
         learner = Learner(tail, top, seen, numbers, settings, torch_device)
-        history = learner.run(file, mark, progress)
+        history = learner.run(kept, progress)
         held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)
         memory = learner.memory(len(classes))
     tail.write_back(graph)
