@@ -445,21 +445,16 @@ class CachedFile(NamedTuple):
 
 def files_in(root: Path) -> Iterator[CachedFile]:
     """Yield the files of a cache, also temporary ones; nothing else, and no link is followed."""
-    for base in _folders_in(root):
-        for folder in _folders_in(base.path) if _KIND.fullmatch(base.name) else ():
-            with contextlib.suppress(OSError), os.scandir(folder.path) as entries:
-                for entry in entries:
-                    if _BAG.fullmatch(entry.name) or entry.name.startswith(_TEMPORARY):
-                        with contextlib.suppress(OSError):  # removed since
-                            status = entry.stat(follow_symlinks=False)
-                            if stat.S_ISREG(status.st_mode):
-                                yield CachedFile(Path(entry.path), status.st_size, status.st_mtime)
-
-
-def _folders_in(folder: Path | str) -> list[os.DirEntry[str]]:
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        return [one for one in entries if one.is_dir(follow_symlinks=False)]
-    return []
+    for folder, _, names in os.walk(root):
+        path = Path(folder)
+        if path.parent.parent != root or not _KIND.fullmatch(path.parent.name):
+            continue
+        for name in names:
+            if _BAG.fullmatch(name) or name.startswith(_TEMPORARY):
+                with contextlib.suppress(OSError):  # removed since
+                    status = (path / name).lstat()
+                    if stat.S_ISREG(status.st_mode):
+                        yield CachedFile(path / name, status.st_size, status.st_mtime)
 
 
 def trim(root: Path, bound: int | None) -> None:
