@@ -150,10 +150,23 @@ def test_images_of_weight_zero_are_left_out(kind, bags):
 
 
 @each_kind
-@pytest.mark.parametrize("sample_weight", [[-1.0] * 60, [0.0] * 60, [1.0] * 59, [np.nan] * 60])
-def test_weights_that_make_no_sense_are_refused(kind, sample_weight, bags):
-    with pytest.raises(ValueError, match="sample_weight"):
-        made(kind).fit(*bags, sample_weight=sample_weight)
+@pytest.mark.parametrize(
+    ("weight", "says"),
+    [
+        ([-1.0] * 60, "must not be negative"),
+        ([0.0] * 60, "zero for every image"),
+        ([1.0] * 59, "one number per image"),
+        ([np.nan] * 60, "NaN"),
+        (["heavy"] * 60, "could not convert"),
+        ([1e-300] * 60, "must be 0 or from 1e-12 to 1e"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(kind, weight, says, bags):
+    with pytest.raises(ValueError, match=says):
+        made(kind).fit(*bags, sample_weight=weight)
+    if kind == "moment-ridge":
+        with pytest.raises(ValueError, match="at least two classes"):
+            made(kind).fit(*bags, sample_weight=[1.0] + [0.0] * 59)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OWN if kind != "moment-ridge"])  # which draws nothing
@@ -248,3 +261,9 @@ def test_an_adapted_voter_can_be_cloned_searched_over_and_saved(tmp_path):
     for bag in target[:4]:
         np.testing.assert_allclose(model.probability(Bags.of([bag])), adapted.predict_proba([bag])[0], atol=1e-6)
         np.testing.assert_allclose(model.scorer.unadapted(Bags.of([bag])), plain.predict_proba([bag]), atol=1e-5)
+
+
+@pytest.mark.parametrize("voter", [object(), SNBNL()])
+def test_only_the_default_voter_is_adapted(voter, bags):
+    with pytest.raises(ValueError, match="voter of Adapted must be a MomentRidge, got"):
+        Adapted(voter).fit(*bags, bags[0])

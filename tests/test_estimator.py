@@ -100,12 +100,6 @@ def test_contents_and_open_files_are_photos(fitted, photos):
     np.testing.assert_array_equal(fitted.predict_proba(contents[0]), expected[:1])
 
 
-def test_contents_can_be_learned_from(photos, tmp_path):
-    contents = [path.read_bytes() for path in photos[0]]
-    classifier = ImageClassifier(SMALL, voter="moment-ridge", cache=tmp_path).fit(contents, photos[1])
-    assert classifier.score(*photos) > 0.9
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [(b"", "the file is empty"), (b"no photo", "is not an image"), (io.StringIO("text"), "opened as text")],
