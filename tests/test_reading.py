@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from patchvote import ModelError, NetworkError, PatchvoteError, PhotoError, find_photos
-from patchvote.cli.paths import paths_of
 from patchvote.models.file import read_model
 from patchvote.networks import open_onnx
 from patchvote.photos.decode import load_image
@@ -115,8 +114,6 @@ def test_a_shard_that_is_no_ordinary_file_is_named_as_damaged(tmp_path, make):
 
 
 def test_a_line_of_standard_input_that_does_not_end_is_refused():
-    from patchvote.cli.photos import listed_paths
-
     class Endless(io.TextIOBase):
         def readline(self, size: int = -1) -> str:
             assert size >= 0, "this would read for ever"
