@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from patchvote import ModelError, NetworkError, PatchvoteError, PhotoError, find_photos
+from patchvote.cli.photos import listed_paths
 from patchvote.models.file import read_model
 from patchvote.networks import open_onnx
 from patchvote.photos.decode import load_image
