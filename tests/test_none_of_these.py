@@ -14,10 +14,9 @@ import pytest
 from PIL import Image
 
 import patchvote
-from helpers.command import in_terminal
+from helpers.command import in_terminal, words
 from patchvote import Answer, Photo
-from patchvote.cli.answer_table import Table
-from patchvote.cli.answers import Wanted, csv_lines, json_lines
+from patchvote.cli.output import Table, Wanted, csv_lines, json_lines
 from patchvote.models.answers import answer_in
 from patchvote.models.evidence import Evidence
 from patchvote.models.file import read_model, write_model
@@ -27,7 +26,6 @@ from patchvote.models.scores import Scores
 from patchvote.models.sorting import Sorter
 from patchvote.web.learning import mistakes_of as mistakes_of_the_page
 from patchvote.web.routes import answer_view
-from test_cli import words
 
 CLASSES = ("bluebell", "daisy", "iris")
 PROBABILITY = np.array([0.42, 0.35, 0.23])

@@ -9,12 +9,10 @@ import json
 import numpy as np
 import pytest
 
-from helpers.command import in_terminal
+from helpers.command import in_terminal, patchvote, words
 from patchvote import ImageClassifier
-from patchvote.cli.answer_table import Table
-from patchvote.cli.answers import Wanted, csv_lines
+from patchvote.cli.output import Table, Wanted, csv_lines
 from patchvote.models.answers import Answer
-from test_cli import patchvote, words
 
 
 @pytest.fixture(scope="module")
