@@ -13,7 +13,7 @@ from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNN, Bags, ImageClassifier, LocalNBNN, ModelError, MomentRidge, PatchvoteError
-from patchvote.models.evidence import Evidence, pulls_of
+from patchvote.models.evidence import Evidence, traced
 from patchvote.models.file import read_model, write_model
 
 TRACING = ("moment-ridge", "nbnn", "local-nbnn")
@@ -132,7 +132,7 @@ def test_photos_left_out_by_weight_do_not_shift_the_names_of_others():
     photo = bags[39:40]
     votes, probability = voter.votes(photo).astype(np.float64), np.array([0.1, 0.1, 0.1, 0.6, 0.1])
     evidence = Evidence("x", tuple(classes), votes, photo.boxes.astype(np.float64), probability)
-    (pull,) = pulls_of(voter.scorer(), [f"photo {n}" for n in range(50)], photo, evidence, "d")
+    (pull,) = traced(evidence, voter.scorer(), [f"photo {n}" for n in range(50)], photo, "d").pulls
     assert (pull.name, pull.label) == ("photo 39", "d")
 
 
@@ -163,15 +163,6 @@ def test_a_model_with_names_of_other_photos_than_it_holds_is_refused(place):
     model = read_model("m.patchvote")
     with pytest.raises(ModelError, match="it has the names of 11 photos, but learned from 12"):
         dataclasses.replace(model, names=model.names[:-1])
-
-
-def test_pulls_of_a_wrong_form_are_refused():
-    bags, labels = bags_of(2)
-    scorer = MomentRidge().fit(bags, labels).scorer()
-    scorer.pulls = lambda *_: np.ones((3, 2))
-    evidence = Evidence("x", ("a", "b"), np.ones((12, 2)), np.tile([0, 0, 1, 1], (12, 1)), np.array([0.6, 0.4]))
-    with pytest.raises(PatchvoteError, match=r"returned pulls of the shape \(3, 2\), expected one finite number"):
-        pulls_of(scorer, ["a"] * 16, bags[:1], evidence, "a")
 
 
 def test_a_photo_in_a_report_may_have_any_name(tmp_path, coloured):

@@ -66,16 +66,16 @@ def test_reliability_groups_hold_every_image_once():
     scores = some_scores(200)
     groups = scores.reliability()
     assert sum(group.images for group in groups) == 200
-    assert sum(group.images * group.right for group in groups) == pytest.approx(200 * scores.accuracy)
+    assert sum(group.images * group.accuracy for group in groups) == pytest.approx(200 * scores.accuracy)
 
 
 def test_the_worst_mistakes_are_wrong_and_the_surest_come_first():
     scores = some_scores(200)
     worst = scores.worst(10)
     assert (scores.predicted[worst] != scores.expected[worst]).all()
-    assert (np.diff(scores.sure[worst]) <= 0).all()
+    assert (np.diff(scores.confidence[worst]) <= 0).all()
     others = np.setdiff1d(np.flatnonzero(scores.predicted != scores.expected), worst)
-    assert scores.sure[others].max() <= scores.sure[worst].min()
+    assert scores.confidence[others].max() <= scores.confidence[worst].min()
 
 
 def test_answers_below_the_threshold_are_rejected():

@@ -355,7 +355,6 @@ def test_the_network_can_be_named_alone_in_python(tmp_path):
     [
         ("patchvote.cli", ["info", "m.patchvote"], "interrupted; nothing was done.\n"),
         ("patchvote.models.file", ["info", "m.patchvote"], f"{ANYTIME}\n"),
-        ("patchvote.models.updating", ["add", "m.patchvote", "photos"], f"{ANYTIME}\n"),
         ("patchvote.models.file", ["add", "m.patchvote", "photos", "--no-cache"], "m.patchvote is as it was.\n"),
     ],
 )

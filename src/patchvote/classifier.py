@@ -6,7 +6,6 @@ needs scikit-learn; prediction does not, and therefore starts in a fraction of t
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -24,7 +23,7 @@ from .models.answers import Answer
 from .models.evidence import Evidence, evidence_without
 from .models.file import Saved
 from .models.model import Model, network_of
-from .models.predictor import Predictor, check_network, learned_from
+from .models.predictor import Predictor, check_network
 from .models.scores import Scores, scores_of, strangers_of
 from .networks.bases import basis_of
 from .photos.find import Found, PassedOver, Photo, Source, find_photos, labelled
@@ -37,8 +36,12 @@ from .voters.votes import NONE
 
 if TYPE_CHECKING:
     from .bags.cache import Filled, Kept
-    from .models.fit import Fitted, Learned
+    from .models.fit import Fitted
     from .networks import Backbone
+
+
+Labels = Sequence[str] | None  # one class per photo of a list; folders and manifests tell them
+Shown = Progress | bool | None  # called with a stage, how much of it is done, and its total; True shows them
 
 
 class ImageClassifier(Parameters):
@@ -174,11 +177,11 @@ class ImageClassifier(Parameters):
     def fit(
         self,
         photos: Source,
-        labels: Sequence[str] | None = None,
+        labels: Labels = None,
         *,
         target: Source | None = None,
         insist: bool = False,
-        progress: Progress | bool | None = None,
+        progress: Shown = None,
         engine: Engine | None = None,
         held_out: float | Collection[str] | None = None,
     ) -> Self:
@@ -186,39 +189,43 @@ class ImageClassifier(Parameters):
 
         Parameters
         ----------
-        photos : Source
-            A folder with one folder per class, a manifest, or a list of photos.
-        labels : sequence of str, optional
-            Classes of the photos; needed for a list, otherwise taken from folders or manifest.
+        photos, labels
+            A folder with one folder per class, a manifest, or a list of photos, which needs the class of each.
         target, insist
             Photos like those to be predicted, if they differ from the labelled ones, to adapt to (see `adapt`).
         progress : function or bool, optional
             Called with the name of the stage, how much of it is done, and its total; True shows them.
         engine : Engine, optional
-            Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL. The model is
-            the same up to rounding.
+            Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL.
         held_out : float or collection of str, optional
             Share of the photos of every class, or names of the photos, on which settings are chosen and the accuracy is
             measured; they are learned as well in the end. By default a fifth, and of few photos each fifth in turn.
         """
-        from .models.fit import fit_model, voter_for
+        from .models.fit import fit_model, learned_from, voter_for
 
-        arguments.check_held_out(held_out)
-        seconds, progress, found = {"network": 0.0}, as_progress(progress), labelled(photos, labels, 2)
+        progress, found = as_progress(progress), labelled(photos, labels, 2)
         arguments.check_classes(found)
-        held_out = arguments.names_to_hold_out(held_out, found)
+        held_out = arguments.held_out_of(held_out, found)
         others = None if target is None else find_photos(target)
         self.passed_over, self.refusal = found.passed_over, None
         if others is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += others.passed_over.without_folders()
             arguments.check_target(self._kind)
         kept = scorer_class(self._kind).learns_from(basis_of(self.extractor.backbone.spec))
-        with self._learned(found, kept, progress, seconds, engine) as learned:
+        with learned_from(self._described(found, kept, progress, engine), kept, self.extractor) as learned:
             arguments.check_readable(learned.labels, self.skipped)
-            more: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "progress": progress, "seconds": seconds}
-            voter = voter_for(self.voter, self.seed)
-            fitted = fit_model(learned, voter, self.extractor, **more, engine=engine, held_out=held_out)
-        self.model = fitted.model
+            fitted = fit_model(
+                learned,
+                voter_for(self.voter, self.seed),
+                self.extractor,
+                budget=self.budget,
+                seed=self.seed,
+                progress=progress,
+                seconds={"network": self.filled.seconds if self.filled else 0.0},
+                engine=engine,
+                held_out=held_out,
+            )
+        self.model, self._photos = fitted.model, {photo.name: photo for photo in found}
         if others is not None:
             filled, skipped = self.filled, self.skipped
             self._adapt_to(others, insist, progress, engine)
@@ -227,12 +234,7 @@ class ImageClassifier(Parameters):
         return self
 
     def adapt(
-        self,
-        photos: Source,
-        *,
-        insist: bool = False,
-        progress: Progress | bool | None = None,
-        engine: Engine | None = None,
+        self, photos: Source, *, insist: bool = False, progress: Shown = None, engine: Engine | None = None
     ) -> Self:
         """Adapt the model to photos like these, whose classes need not be known (see `Adapted`).
 
@@ -240,14 +242,8 @@ class ImageClassifier(Parameters):
         answers collapse onto few classes), the model is unchanged, `refusal` says why, and an `AdaptationWarning` is
         issued. An adapted model cannot learn or forget: change the model before, and adapt it again.
 
-        Parameters
-        ----------
-        photos : Source
-            Photos to adapt to.
-        insist : bool, default False
-            Adapt even if that looks unsafe, and reject nothing: use it if all photos show the model's classes.
-        progress, engine
-            As for `fit`; adapting itself runs in this process.
+        With `insist`, the model is adapted even if that looks unsafe, and rejects nothing: use it if all photos show
+        the model's classes. `progress` and `engine` as for `fit`; adapting itself runs in this process.
         """
         found = find_photos(photos)
         self.passed_over = found.passed_over.without_folders()
@@ -255,12 +251,7 @@ class ImageClassifier(Parameters):
         return self
 
     def add(
-        self,
-        photos: Source,
-        labels: Sequence[str] | None = None,
-        *,
-        progress: Progress | bool | None = None,
-        engine: Engine | None = None,
+        self, photos: Source, labels: Labels = None, *, progress: Shown = None, engine: Engine | None = None
     ) -> Self:
         """Learn more photos, of known or new classes; those learned before need not be there any more.
 
@@ -269,14 +260,17 @@ class ImageClassifier(Parameters):
         `skipped`. Parameters as for `fit`.
         """
         from .models.add import add_to_model
+        from .models.fit import learned_from
 
-        seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
+        found = labelled(photos, labels, 1)
         arguments.check_classes(found)
         self.passed_over, self.refusal = found.passed_over, None
         basis = getattr(self.model.scorer, "basis", None)  # it may be older than that of the network
         kept = self.model.scorer.learns_from(basis_of(self.extractor.backbone.spec) if basis is None else basis)
-        with self._learned(found, kept, progress, seconds, engine) as learned:
+        with learned_from(self._described(found, kept, progress, engine), kept, self.extractor) as learned:
+            seconds = {"network": self.filled.seconds if self.filled else 0.0}
             fitted = add_to_model(learned, self.model, self.extractor, seed=self.seed, seconds=seconds)
+        self._photos = {photo.name: photo for photo in found}
         self.known, self.added = fitted.known, fitted.added
         self.skipped = [*self.skipped, *fitted.refused]
         if fitted.added:
@@ -287,11 +281,8 @@ class ImageClassifier(Parameters):
     def forget(self, photos: str | Collection[str]) -> Self:
         """Forget training photos: the model is that of a fit to the others. `forgotten` has their names.
 
-        Parameters
-        ----------
-        photos : str or collection of str
-            Names of photos, patterns of names such as "cat/2019*", SHA-256 digests of contents, or classes followed by
-            a slash ("cat/").
+        `photos` are names, patterns of names such as "cat/2019*", SHA-256 digests of contents, or classes followed by a
+        slash ("cat/").
         """
         from .models.add import forget
 
@@ -316,16 +307,6 @@ class ImageClassifier(Parameters):
         self._predictor, self.refusal = self.predictor.adapted(items, insist, threshold)
         self.scores, self._mistakes = None, lambda: iter(())
         return items
-
-    @contextlib.contextmanager
-    def _learned(
-        self, photos: Found, kept: Kept, progress: Any, seconds: dict[str, float], engine: Engine | None
-    ) -> Iterator[Learned]:
-        """Extract photos, and yield what is learned from them."""
-        self._photos = {photo.name: photo for photo in photos}
-        with learned_from(self._described(photos, kept, progress, engine), kept, self.extractor) as learned:
-            seconds["network"] += self.filled.seconds if self.filled else 0.0
-            yield learned
 
     def _described(self, photos: list[Photo], kept: Kept, progress: Any, engine: Engine | None) -> Iterator[Described]:
         """Yield what is kept of the bags of photos, from the cache or the network, and record what was done."""
@@ -352,7 +333,7 @@ class ImageClassifier(Parameters):
         threshold: float | None = None,
         adapt: bool = False,
         insist: bool = False,
-        progress: Progress | bool | None = None,
+        progress: Shown = None,
         engine: Engine | None = None,
     ) -> Iterator[Answer]:
         """Yield one answer per photo, in order; a photo that cannot be read gets an answer with the reason.
@@ -368,26 +349,30 @@ class ImageClassifier(Parameters):
             Adapt the model to all of the photos first (see `adapt`), if they are from another camera, place or style
             than those it learned from. If that looks unsafe, the unchanged model answers.
         progress, engine
-            As for `fit`: progress of adapting, and an engine whose workers answer with the model from its file, or only
-            extract the photos to adapt to.
+            As for `fit`: progress of adapting, and an engine whose workers answer with the model from its file.
         """
         self.model.limit(threshold)  # refuse a wrong one before any work is done
-        self.refusal, self.newly_rejected, self.newly_named = None, 0, 0
-        found = self._begin(find_photos(photos))
+        self.newly_rejected, self.newly_named = 0, 0
+        found, shown = self._begin(find_photos(photos)), progress if adapt else None
+        for before, answer in self._answered(found, threshold, adapt, insist, "predict", shown, engine):
+            self.newly_rejected += answer.rejected and not before.rejected
+            self.newly_named += before.rejected and not answer.rejected
+            yield answer
+
+    def _answered(
+        self, photos: Found, threshold: float | None, adapt: bool, insist: bool, stage: str, progress: Any, engine: Any
+    ) -> Iterator[tuple[Answer, Answer]]:
+        """Yield two answers per photo: before the model is adapted to the photos, and after; the same if it is not."""
         if not adapt:
-            for answer in self.predictor.answers(found, threshold, engine):
+            for answer in self.predictor.answers(photos, threshold, engine, stage, progress):
                 self._record(answer)
-                yield answer
+                yield answer, answer
             return
         before = self.predictor
-        items = self._adapt_to(found, insist, progress, engine, threshold)
-        for item in items:
+        for item in self._adapt_to(photos, insist, progress, engine, threshold):
             answer = self.predictor.answer(item, threshold)
-            if self.refusal is None:
-                was_rejected = before.answer(item, threshold).rejected
-                self.newly_rejected += answer.rejected and not was_rejected
-                self.newly_named += was_rejected and not answer.rejected
-            yield answer
+            self.known += answer.known
+            yield before.answer(item, threshold) if self.refusal is None else answer, answer
 
     def predict(self, photos: Source) -> npt.NDArray[np.str_]:
         """Return the likeliest class of each photo, however unlikely; `predict_or_none` also rejects.
@@ -418,12 +403,7 @@ class ImageClassifier(Parameters):
     def explain(self, photo: Source, label: str | None = None) -> Evidence:
         """Return the evidence of one photo: where its votes come from.
 
-        Parameters
-        ----------
-        photo : Source
-            Photo to explain.
-        label : str, optional
-            Class to find matches for, where the voter stores training photos; the likeliest by default.
+        Where the voter stores training photos, matches are found for the class `label`, the likeliest by default.
         """
         found = find_photos(photo)
         if len(found) != 1:
@@ -442,7 +422,7 @@ class ImageClassifier(Parameters):
                 yield explained
 
     def _begin(self, found: Found) -> Found:
-        self.passed_over, self.skipped, self.known = found.passed_over, [], 0
+        self.passed_over, self.skipped, self.known, self.refusal = found.passed_over, [], 0, None
         return found
 
     def _record(self, answer: Answer) -> None:
@@ -455,55 +435,43 @@ class ImageClassifier(Parameters):
     def evaluate(
         self,
         photos: Source,
-        labels: Sequence[str] | None = None,
+        labels: Labels = None,
         *,
         unknown: Source | None = None,
         threshold: float | None = None,
         adapt: bool = False,
         insist: bool = False,
-        progress: Progress | bool | None = None,
+        progress: Shown = None,
         engine: Engine | None = None,
     ) -> Scores:
         """Compare the answers for labelled photos with their labels; unreadable photos are left out and in `skipped`.
 
-        Parameters
-        ----------
-        photos, labels
-            Labelled photos, as for `fit`.
-        unknown : Source, optional
-            Photos of classes that the model does not know, to measure how many are rejected: `strangers` of the result.
-        threshold, adapt, insist, progress, engine
-            As for `answers`; `before` has the scores before adapting, which does not use the labels.
+        Of photos of classes that the model does not know (`unknown`), the `strangers` of the result say how many are
+        rejected. Labels are given as for `fit`, the other arguments as for `answers`; `before` has the scores before
+        adapting, which does not use the labels.
         """
-        self.before, self.refusal, progress, before = None, None, as_progress(progress), self.predictor
-        before.model.limit(threshold)
+        model, progress = self.model, as_progress(progress)
+        model.limit(threshold)
         found, strangers = labelled(photos, labels, 1), Found() if unknown is None else find_photos(unknown)
         arguments.check_known(self.classes, found, strangers)
         self._begin(found).passed_over += strangers.passed_over.without_folders()
-        expected = {photo.name: str(photo.label) for photo in found}
-        if adapt:
-            items = self._adapt_to(found, insist, progress, engine, threshold)
-            self.before = scores_of(
-                before.model, (before.answer(item, threshold) for item in items), expected, threshold
-            )
-            answers = [self.predictor.answer(item, threshold) for item in items]
-            self.known = sum(answer.known for answer in answers)
-        else:
-            answers = list(before.answers(found, threshold, engine, "evaluate", progress))
-            for answer in answers:
-                self._record(answer)
-        scores = scores_of(self.model, answers, expected, threshold)
+        labels_by_name = {photo.name: str(photo.label) for photo in found}
+        answers = list(self._answered(found, threshold, adapt, insist, "evaluate", progress, engine))
+        scores = scores_of(self.model, (after for _, after in answers), labels_by_name, threshold)
         if scores is None:
             raise PatchvoteError(f"{none_readable(len(found))} {self.skipped[0]}")
-        self.scores, self._photos = scores, {photo.name: photo for photo in found}
+        before = scores_of(model, (before for before, _ in answers), labels_by_name, threshold) if adapt else None
+        self._photos = {photo.name: photo for photo in found}
         self._mistakes = functools.partial(self.predictor.mistakes, scores, self._photos)
         if strangers:
-            answers = list(self.predictor.answers(strangers, threshold, engine, "unknown", progress))
-            self.skipped += [answer.error for answer in answers if answer.error is not None]
-            self.scores = dataclasses.replace(scores, strangers=strangers_of(self.model, answers, strangers, threshold))
-        return self.scores
+            unknown_ones = list(self.predictor.answers(strangers, threshold, engine, "unknown", progress))
+            self.skipped += [answer.error for answer in unknown_ones if answer.error is not None]
+            rejected = strangers_of(self.model, unknown_ones, strangers, threshold)
+            scores = dataclasses.replace(scores, strangers=rejected)
+        self.scores, self.before = scores, before
+        return scores
 
-    def score(self, photos: Source, labels: Sequence[str] | None = None) -> float:
+    def score(self, photos: Source, labels: Labels = None) -> float:
         """Return the accuracy on labelled photos, as `evaluate` measures it; `scores` stays as it is."""
         kept = self.scores, self._mistakes, self._photos, self.before
         try:
@@ -516,16 +484,8 @@ class ImageClassifier(Parameters):
     ) -> None:
         """Write the results of the last `fit` or `evaluate` to one HTML file.
 
-        Parameters
-        ----------
-        path : path
-            File to write.
-        title, measured : str
-            Title of the report, and description of the photos on which the answers were measured.
-        examples : sequence of Source
-            Photos to show beside the parts that vote for their classes.
-        origin : str
-            Digest of what the report is of; `patchvote evaluate` replaces its own report of the same.
+        It has a title, and says on which photos the answers were measured. Of `examples`, the parts that vote for their
+        classes are shown. A later report of the same `origin`, a digest, may replace the file.
         """
         from .models.report.page import write_report
 
@@ -537,12 +497,7 @@ class ImageClassifier(Parameters):
     def save(self, path: str | Path, *, memory: bool = True) -> None:
         """Write the model to one file, atomically, unless another process has changed the file since it was read.
 
-        Parameters
-        ----------
-        path : path
-            File to write.
-        memory : bool, default True
-            Whether to write what `add`, `forget` and adapting need: with the default voter, 30 kB per photo.
+        With `memory`, what `add`, `forget` and adapting need is written too: with the default voter, 30 kB per photo.
         """
         self._saved = self._saved.write(self.model if memory else self.model.without_memory(), path)
 
@@ -572,7 +527,7 @@ class ImageClassifier(Parameters):
             Network of the model, needed if it is neither embedded nor an ONNX file beside the model: such a name is not
             taken from the file, because it can run code, open files or download.
         jobs, cache, seed, backbone, device
-            Same as for the class.
+            As for the class.
         """
         model, saved = Saved.read(path)
         recipe, more = model.recipe, {"jobs": jobs, "backbone": backbone, "device": device}

@@ -178,7 +178,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Train MODEL with more PHOTOS, of its classes or of new ones. The earlier photos are not needed."""
-    from ..models.updating import add_and_save
+    from ..models.file import change_and_save
     from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
@@ -202,8 +202,9 @@ def add(
         refuse_folder_above(photos, named, model, classifier.model.classes)
         tell_hints(photos, named)
         with ProgressLine("extract", quiet) as line:
-            more: dict[str, Any] = {"reload": read, "progress": line.stage, "engine": where}
-            classifier, changed = add_and_save(classifier, source_of(photos, named), target, **more)
+            more: dict[str, Any] = {"progress": line.stage, "engine": where}
+            source = source_of(photos, named)
+            classifier, changed = change_and_save(classifier, lambda one: one.add(source, **more), target, reload=read)
     tell_skipped(classifier)
     added = classifier.added if changed else {}
     with after_writing(target):
@@ -251,8 +252,8 @@ def forget(
     as_json: Json = False,
 ) -> None:
     """Make MODEL forget training photos or whole classes: as if it had been fitted without them."""
+    from ..models.file import change_and_save
     from ..models.report.card import accuracy_of
-    from ..models.updating import change_and_save
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
 

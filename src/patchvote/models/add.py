@@ -21,7 +21,7 @@ from ..bags.moments import MomentBags, photo_vectors
 from ..bags.store import Store
 from ..errors import PatchvoteError, PhotoError
 from ..utils.terminal import timed
-from .about import About, Added, known_photos, short, with_photos
+from .about import About, known_photos, short, with_photos
 from .arguments import NO_MEMORY
 from .fit import Fitted, Learned, fit_model
 from .model import Model, voter_of
@@ -183,7 +183,7 @@ def _sorted_by_novelty(photos: Learned, model: Model) -> tuple[npt.NDArray[np.in
 
 def _about_added(model: Model, labels: Sequence[str], digests: Sequence[str], counts: Mapping[str, int]) -> About:
     """Return the metadata of a model that has learned more photos since it was measured."""
-    added: Added = {
+    added = {
         "date": datetime.date.today().isoformat(),
         "images": dict(counts),
         "new_classes": sorted(set(counts) - set(model.classes)),

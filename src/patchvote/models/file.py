@@ -14,7 +14,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,6 +55,7 @@ _MAX_HEADER = 1 << 25  # characters of the header; in the file, where quotes are
 _SHARE_IN_MEMORY = 4  # a bank of more than this part of the memory stays in the file: a search takes several copies
 _OF = "familiarity."  # prefix of the arrays of a familiarity: names of a scorer's arrays have no dots
 _ORDER = "The model comes first, then the photos; `patchvote fit PHOTOS MODEL` makes a model."
+_ATTEMPTS = 20  # to change a file that others change, too: whenever one fails, another process has succeeded
 _NOT_METADATA = ("names", "digests", "descriptors", "steps")  # entries of `about` in a file that the model itself needs
 
 
@@ -98,13 +99,7 @@ def write_model(model: Model, path: str | Path) -> None:
 
 
 def read_model(path: str | Path) -> Model:
-    """Read a model from a file, and verify its checksum.
-
-    Raises
-    ------
-    ModelError
-        The file is not a model, is damaged, or was written by another version.
-    """
+    """Read a model from a file, and verify its checksum."""
     path = path_of(path)
     with _opened(path) as file:
         metadata, places = read_header(file)
@@ -298,6 +293,27 @@ class Saved:
                 )
             write_model(model, path)
             return type(self)(file, stamp(file))
+
+
+def change_and_save(
+    classifier: Any, change: Callable[[Any], Any], path: Path, *, reload: Callable[[], Any]
+) -> tuple[Any, bool]:
+    """Change a classifier's model and write it; if its file has changed meanwhile, reload it and change the new one.
+
+    Return the classifier whose model was written, and whether it has changed. A model that has not is not written to
+    the file that it was read from.
+    """
+    for _ in range(_ATTEMPTS):
+        before = classifier.model
+        change(classifier)
+        changed = classifier.model is not before
+        try:
+            if changed or not classifier.is_from(path):
+                classifier.save(path)
+            return classifier, changed
+        except ModelChangedError:
+            classifier = reload()
+    raise ModelChangedError(f"{path} is changed by other processes all the time: nothing was written. Try again later.")
 
 
 def _resolved(path: str | Path) -> Path:

@@ -181,14 +181,8 @@ def voter_of(model: Model) -> Any:
 def network_of(model: Model, path: str | Path) -> str:
     """Return the network of a model that was read from `path`: embedded, an ONNX file beside it, or in the hub's cache.
 
-    A fine-tuned network is written beside its model, and the two files are moved together.
-
-    Raises
-    ------
-    UntypedNetworkError
-        The network is anything else; such a network is loaded only when the user names it.
-    ModelError
-        Networks are joined, and a file among them lies in a folder whose name would be read as a join.
+    A fine-tuned network is written beside its model, and the two files are moved together. Any other network is loaded
+    only when the user names it.
     """
     return beside(model.recipe.network, Path(path))
 

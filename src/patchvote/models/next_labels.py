@@ -24,16 +24,7 @@ Numbers = npt.NDArray[np.int64]
 def next_labels(probability: Floats, vectors: npt.NDArray[Any], count: int, groups: Numbers | None = None) -> Numbers:
     """Return the photos to label next, the most uncertain first.
 
-    Parameters
-    ----------
-    probability : array of shape (photos, classes)
-        Probabilities of the classes.
-    vectors : array of shape (photos, features)
-        Vector of each photo, of length 1.
-    count : int
-        Number of photos to return; fewer where there are fewer.
-    groups : array of int, optional
-        Groups of copies (`copy_groups`), of which one photo is enough.
+    Each photo has a vector of length 1; of the `groups` of copies (`copy_groups`), one photo is enough.
 
     Examples
     --------
@@ -54,13 +45,7 @@ def next_labels(probability: Floats, vectors: npt.NDArray[Any], count: int, grou
 
 
 def uncertainty(probability: Floats) -> Floats:
-    """Return how uncertain answers are: 1 less the margin between the two likeliest classes.
-
-    Examples
-    --------
-    >>> uncertainty(np.array([[0.5, 0.5, 0.0], [0.1, 0.0, 0.9]])).round(2).tolist()
-    [1.0, 0.2]
-    """
+    """Return how uncertain answers are: 1 less the margin between the two likeliest classes."""
     second, first = np.partition(probability, -2, axis=1)[:, -2:].T
     return np.asarray(1 - (first - second))
 

@@ -5,13 +5,12 @@ With an engine, lists of paths go out to its workers, and answers come back.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +27,6 @@ from .evidence import Evidence, evidence_of
 from .file import checksum_of
 from .model import Model
 from .scores import Scores
-
-if TYPE_CHECKING:
-    from ..bags.cache import Kept
-    from .fit import Learned
 
 _PER_TASK = 32  # photos: some seconds of work, so that sending them costs little
 
@@ -195,18 +190,3 @@ def check_network(model: Model, spec: NetworkSpec, path: str | Path) -> None:
         )
     if spec.dim != model.features:
         raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
-
-
-@contextlib.contextmanager
-def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -> Iterator[Learned]:
-    """Yield what is learned from photos that are described: moments in memory, whole bags in a temporary store."""
-    from ..bags.fill import store_of
-    from ..bags.moments import KeptMoments
-    from ..utils.files import temporary_folder
-    from .fit import Learned
-
-    if isinstance(kept, KeptMoments):
-        yield Learned.of_moments(items)
-        return
-    with temporary_folder() as folder:
-        yield Learned.of_store(store_of(items, extractor, folder / "bags"))

@@ -136,7 +136,7 @@ def mistakes_of(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
             "photo": ids[scores.names[index]],
             "label": scores.classes[scores.expected[index]],
             "likeliest": scores.classes[scores.predicted[index]],
-            "likeliest_probability": round(float(scores.sure[index]), 4),
+            "likeliest_probability": round(float(scores.confidence[index]), 4),
             "rejected": rejected[index],
         }
         for index in scores.worst(_MAX_ENTRIES).tolist()

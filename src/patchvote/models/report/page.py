@@ -14,7 +14,7 @@ from PIL import Image
 from ...errors import PhotoError
 from ...photos.decode import SHOWN, load_image
 from ...voters.votes import NONE
-from ..about import CurvePoint
+from ..about import Plain
 from ..evidence import Evidence, cannot_tell
 from ..learning_curve import enough_sentence
 from ..model import Model
@@ -107,7 +107,7 @@ def _curve(model: Model, scores: Scores) -> str:
     return section("Would more photos help?", sentence + drawing)
 
 
-def _drawn(curve: Sequence[CurvePoint]) -> str:
+def _drawn(curve: Sequence[Plain]) -> str:
     lowest = min(point["accuracy"] for point in curve)
     bottom = math.floor(10 * max(0.0, lowest - 0.02)) / 10
     logs = [math.log(max(point["photos"], 1e-9)) for point in curve]  # a file may say that there were none
@@ -195,7 +195,7 @@ def _cell(count: int, images: int, classes: Sequence[str], row: int, column: int
 
 
 def _confidence(scores: Scores) -> str:
-    confidence = float(scores.sure.mean())
+    confidence = float(scores.confidence.mean())
     low, high = scores.interval
     sizes = f"its mean confidence is {percent(confidence, 1)}, its accuracy {percent(scores.accuracy, 1)}"
     difference = f"difference of {100 * abs(confidence - scores.accuracy):.1f} points"
@@ -205,7 +205,7 @@ def _confidence(scores: Scores) -> str:
         kind = "underconfident" if confidence < low else "overconfident"
         verdict = f"Overall, the model is {kind}: {sizes}, and a {difference} is more than chance explains."
     rows = [
-        f"<tr>{number(100 * g.sure, '.0f', ' %')}{number(100 * g.right, '.0f', ' %')}{number(g.images)}</tr>\n"
+        f"<tr>{number(100 * g.confidence, '.0f', ' %')}{number(100 * g.accuracy, '.0f', ' %')}{number(g.images)}</tr>\n"
         for g in scores.reliability()
     ]
     return section(
@@ -222,13 +222,13 @@ def _diagram(scores: Scores) -> str:
     groups = sorted(scores.reliability(), key=lambda group: -group.images)  # small circles are drawn above large ones
     drawn = '<path class="diagonal" d="M0 100L100 0"/>\n'
     for group in groups:
-        low, high = interval(round(group.right * group.images), group.images)
-        x, radius = f"{100 * group.sure:.1f}", 5.5 * math.sqrt(group.images / groups[0].images)
+        low, high = interval(round(group.accuracy * group.images), group.images)
+        x, radius = f"{100 * group.confidence:.1f}", 5.5 * math.sqrt(group.images / groups[0].images)
         drawn += (
-            f"<g><title>{photos(group.images)}: confidence {percent(group.sure)}, accuracy "
-            f"{percent(group.right)}</title>"
+            f"<g><title>{photos(group.images)}: confidence {percent(group.confidence)}, accuracy "
+            f"{percent(group.accuracy)}</title>"
             f'<path class="spread" d="M{x} {100 - 100 * low:.1f}V{100 - 100 * high:.1f}"/>'
-            f'<circle cx="{x}" cy="{100 - 100 * group.right:.1f}" r="{radius:.1f}"/></g>\n'
+            f'<circle cx="{x}" cy="{100 - 100 * group.accuracy:.1f}" r="{radius:.1f}"/></g>\n'
         )
     words = (
         "A circle is a group of photos, and its area their number. A line is the 95&nbsp;% interval. On the dashed "
@@ -266,7 +266,7 @@ def _mistakes(scores: Scores, mistakes: Iterable[Evidence], no_pulls: str | None
             )
             for label in (predicted, expected)
         )
-        share = percent(float(scores.sure[index]))
+        share = percent(float(scores.confidence[index]))
         answer, sure = f"Named {isolated(predicted)}", f"confidence {share}"
         if scores.rejected[index]:
             answer, sure = "None of these", f"likeliest: {isolated(predicted)}, {share}"
