@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 
 from patchvote import Bags, MomentRidge
 from patchvote.bags.moments import KeptMoments, MomentBags, photo_vectors
-from patchvote.models.check.check import Collection, check_collection
+from patchvote.models.check.check import check_collection
 from patchvote.models.check.findings import Checked, Kind
-from patchvote.models.check.held_out import HeldOut, hold_out_each
 from patchvote.models.check.suspects import (
+    HeldOut,
     doubtful_labels,
+    hold_out_each,
     label_doubts,
     label_sentences,
     outliers,
     outliers_of,
     plain_labels,
 )
+from patchvote.models.fit import Labelled
 from patchvote.models.scores import Scores
 from patchvote.networks.bases import random_basis
 from patchvote.photos.find import PassedOver
@@ -40,11 +42,11 @@ def bags_of(means) -> MomentBags:
     return KeptMoments(random_basis(means.shape[1])).of(Bags.of(means))
 
 
-def collection(means, numbers, digests=None) -> Collection:
+def collection(means, numbers, digests=None) -> Labelled:
     labels = [f"class {number}" for number in numbers]
     names = [f"{label}/{index}.jpg" for index, label in enumerate(labels)]
     digests = [str(index) for index in range(len(names))] if digests is None else digests
-    return Collection(names, labels, digests, bags_of(means))
+    return Labelled(names, labels, digests, bags_of(means))
 
 
 # --- photos held out --------------------------------------------------------------------------------------------------

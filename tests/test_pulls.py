@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import NBNN, Bags, ImageClassifier, LocalNBNN, ModelError, MomentRidge, PatchvoteError
+from patchvote import NBNN, Bags, ImageClassifier, LocalNBNN, ModelError, MomentRidge
 from patchvote.models.evidence import Evidence, traced
 from patchvote.models.file import read_model, write_model
 

@@ -23,13 +23,13 @@ from ..errors import PatchvoteError, PhotoError
 from ..utils.terminal import timed
 from .about import About, known_photos, short, with_photos
 from .arguments import NO_MEMORY
-from .fit import Fitted, Learned, fit_model
+from .fit import Fitted, Labelled, fit_model
 from .model import Model, voter_of
 from .report.card import card
 
 
 def add_to_model(
-    photos: Learned, model: Model, extractor: Extractor, *, seed: int, seconds: dict[str, float]
+    photos: Labelled, model: Model, extractor: Extractor, *, seed: int, seconds: dict[str, float]
 ) -> Fitted:
     """Learn more photos, of classes that the model knows or of new ones.
 
@@ -99,16 +99,16 @@ def forget(
     return fitted, [name for name, is_gone in zip(memory.names, gone.tolist(), strict=True) if is_gone]
 
 
-def _again(photos: Learned, voter: Any, extractor: Extractor, seed: int, seconds: dict[str, float]) -> Fitted:
+def _again(photos: Labelled, voter: Any, extractor: Extractor, seed: int, seconds: dict[str, float]) -> Fitted:
     settings: dict[str, Any] = {"budget": 0.0, "seed": seed, "progress": None, "seconds": seconds}
     return fit_model(photos, type(voter)(**voter.get_params()), extractor, **settings)
 
 
-def memory_of(model: Model) -> Learned:
+def memory_of(model: Model) -> Labelled:
     """Return the photos that a model of the default voter holds."""
     scorer: Any = model.scorer
     labels = [model.classes[number] for number in scorer.arrays["class"].tolist()]
-    return Learned(list(model.names), labels, list(model.digests), scorer.learned)
+    return Labelled(list(model.names), labels, list(model.digests), scorer.learned)
 
 
 def check_learns(model: Model) -> None:
@@ -164,7 +164,7 @@ def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {label: one.get(label, 0) + other.get(label, 0) for label in {**one, **other}}
 
 
-def _sorted_by_novelty(photos: Learned, model: Model) -> tuple[npt.NDArray[np.int64], int, tuple[PhotoError, ...]]:
+def _sorted_by_novelty(photos: Labelled, model: Model) -> tuple[npt.NDArray[np.int64], int, tuple[PhotoError, ...]]:
     """Return the photos that a model has not learned, the number of known ones, and those of another class."""
     known = known_photos(model.about)
     fresh, repeated, refused = [], 0, []

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import PatchvoteError, PhotoError
 from ..photos.find import Photo
 from ..utils.schema import brief
-from ..utils.terminal import counted, nearest
+from ..utils.terminal import counted, nearest, some
 from ..voters.registry import AUTO, DEFAULT, kind_of
 from ..voters.votes import NONE
 from .model import Model
@@ -66,9 +66,8 @@ def check_known(classes: Sequence[str], photos: Iterable[Photo], strangers: Iter
         )
 
 
-def _quoted(classes: list[str], most: int = 5) -> str:
-    more = f" and {len(classes) - most:,} more" if len(classes) > most else ""
-    return f"the class{'es' * (len(classes) > 1)} {', '.join(map(repr, classes[:most]))}{more}"
+def _quoted(classes: list[str]) -> str:
+    return f"the class{'es' * (len(classes) > 1)} {some([repr(label) for label in classes])}"
 
 
 def held_out_of(held_out: Any, photos: Sequence[Photo]) -> float | Collection[str] | None:

@@ -49,19 +49,19 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Learned:
-    """Photos that are learned: names, classes, digests of the contents, and what the voter learns from."""
+class Labelled:
+    """Labelled photos: names, classes, digests of the contents, and what a voter learns from."""
 
     names: list[str]
     labels: list[str]
     digests: list[str]
-    bags: MomentBags | Store
+    bags: Any  # MomentBags, or a Store
 
     def __len__(self) -> int:
         return len(self.names)
 
     @classmethod
-    def of_moments(cls, items: Iterable[Described]) -> Learned:
+    def of_moments(cls, items: Iterable[Described]) -> Labelled:
         """Collect photos of which moments are kept, in the order of their digests, on which alone a model depends."""
         found = [item for item in items if isinstance(item.bag, MomentBags)]
         if not found:
@@ -72,33 +72,33 @@ class Learned:
         return cls([p.name for p in photos], [str(p.label) for p in photos], [item.digest for item in found], bags)
 
     @classmethod
-    def of_store(cls, store: Store) -> Learned:
+    def of_store(cls, store: Store) -> Labelled:
         """Return the photos of a store."""
         return cls(list(store.names), store.labels.astype(str).tolist(), [e.digest for e in store.entries], store)
 
-    def only(self, chosen: Numbers) -> Learned:
+    def only(self, chosen: Numbers) -> Labelled:
         """Return some of the photos, of which moments are kept."""
         names, labels, digests = (
             [values[i] for i in chosen.tolist()] for values in (self.names, self.labels, self.digests)
         )
-        return Learned(names, labels, digests, cast(MomentBags, self.bags).rows(chosen))
+        return Labelled(names, labels, digests, self.bags.rows(chosen))
 
-    def joined(self, other: Learned) -> Learned:
+    def joined(self, other: Labelled) -> Labelled:
         """Return these photos and others, of which moments are kept, in the order of their digests."""
-        bags = MomentBags.joined([cast(MomentBags, self.bags), cast(MomentBags, other.bags)])
+        bags = MomentBags.joined([self.bags, other.bags])
         names, digests = self.names + other.names, self.digests + other.digests
-        every = Learned(names, self.labels + other.labels, digests, bags)
+        every = Labelled(names, self.labels + other.labels, digests, bags)
         return every.only(np.array(sorted(range(len(names)), key=lambda i: (digests[i], names[i])), np.int64))
 
 
 @contextlib.contextmanager
-def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -> Iterator[Learned]:
+def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -> Iterator[Labelled]:
     """Yield what is learned from photos that are described: moments in memory, whole bags in a temporary store."""
     if isinstance(kept, KeptMoments):
-        yield Learned.of_moments(items)
+        yield Labelled.of_moments(items)
         return
     with temporary_folder() as folder:
-        yield Learned.of_store(store_of(items, extractor, folder / "bags"))
+        yield Labelled.of_store(store_of(items, extractor, folder / "bags"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ def voter_for(voter: Any, seed: int) -> Voter:
 
 
 def fit_model(
-    photos: Learned,
+    photos: Labelled,
     voter: Voter,
     extractor: Extractor,
     *,
@@ -195,7 +195,7 @@ def fit_model(
     return Fitted(_model(fitted, photos, extractor, about, familiarity), fitted, scores, without)
 
 
-def _bags_and_vectors(photos: Learned, seed: int) -> tuple[Bags, npt.NDArray[np.float32]]:
+def _bags_and_vectors(photos: Labelled, seed: int) -> tuple[Bags, npt.NDArray[np.float32]]:
     """Return what the voter learns from, and the vector of every photo, by which copies and strangers are found."""
     if isinstance(photos.bags, MomentBags):
         return photos.bags, photo_vectors(photos.bags)
@@ -241,7 +241,7 @@ def _from_equations(
 
 def _from_split(
     voter: Voter,
-    photos: Learned,
+    photos: Labelled,
     bags: Bags,
     labels: npt.NDArray[Any],
     split: tuple[Numbers, Numbers],
@@ -252,13 +252,12 @@ def _from_split(
     if not len(out):
         return LeftOut(out, np.zeros((0, len(np.unique(labels)))), lambda image: (voter, keep))
     trained = fit_until(voter, until, bags[keep], labels[keep])
-    store = cast(Store, photos.bags)
     order, scores, scorer = np.random.default_rng(0).permutation(out), [], trained.scorer()
     for start in range(0, len(order), _FEWEST_ASKED):
         if start and time.perf_counter() > until:
             break
         chosen = order[start : start + _FEWEST_ASKED]
-        whole = store.only([photos.names[image] for image in chosen])
+        whole = photos.bags.only([photos.names[image] for image in chosen])
         scores.append(scorer.scores(whole.load(dtype=np.float32)[0]))
     asked = order[: sum(map(len, scores))]
     ascending = np.argsort(asked)
@@ -285,7 +284,7 @@ def _calibrated(fitted: Any, left_out: LeftOut, numbers: Numbers, rejection: flo
 
 def _trained_on_all(
     voter: Voter,
-    photos: Learned,
+    photos: Labelled,
     bags: Bags,
     labels: npt.NDArray[Any],
     until: float,
@@ -329,7 +328,7 @@ def cut_short(voter: Any) -> str | None:
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
-def _model(fitted: Any, photos: Learned, extractor: Extractor, about: About, familiarity: Familiarity | None) -> Model:
+def _model(fitted: Any, photos: Labelled, extractor: Extractor, about: About, familiarity: Familiarity | None) -> Model:
     """Combine what was learned with its metadata."""
     scorer = fitted.scorer()
     has_digests = scorer.adapts and len(photos) <= _MAX_NAMED
@@ -358,7 +357,7 @@ def descriptors_of(store: Store, labels: Sequence[str]) -> dict[str, int]:
 
 
 def _about(
-    photos: Learned, numbers: Numbers, groups: Numbers, fitted: Any, scores: Scores | None, left_out: LeftOut
+    photos: Labelled, numbers: Numbers, groups: Numbers, fitted: Any, scores: Scores | None, left_out: LeftOut
 ) -> About:
     """Return the metadata of a new model."""
     cut = []

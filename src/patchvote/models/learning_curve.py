@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..utils.terminal import counted
+from ..utils.terminal import counted, some
 from .about import Plain
-from .report.card import FEW, some
+from .report.card import FEW
 
 _SHARES = (0.25, 0.5)  # of the photos of every class; at least one is kept
 _DRAWS = 2  # of the photos that are kept
@@ -123,7 +123,7 @@ def _why_unknown(curve: Sequence[Plain], classes: Mapping[str, Any]) -> str:
 
 
 def _rare(few: Sequence[str]) -> str:
-    return f"{some(list(few))} (fewer than {FEW} photos)"
+    return f"{some(few)} (fewer than {FEW} photos)"
 
 
 def hardest_class(classes: Mapping[str, Any]) -> tuple[str, int, int] | None:

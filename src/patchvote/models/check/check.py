@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,23 +22,13 @@ from ...errors import PatchvoteError, PhotoError
 from ...networks.bases import basis_of
 from ...photos.find import Found, Source, find_photos, is_missing, labelled
 from ...utils.terminal import Progress, none_readable
+from ..fit import Labelled
 from .findings import Checked, Kind, Suspect
-from .held_out import HeldOut, hold_out_each
-from .suspects import doubtful_labels, outliers_of, why_no_outliers
+from .suspects import HeldOut, doubtful_labels, hold_out_each, outliers_of, why_no_outliers
 
 _CONFIRMED = 0.75  # held-out probability of a label from which on it is right, where copies have different ones
 
 Numbers = npt.NDArray[np.int64]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Collection:
-    """Photos as a check sees them: names, classes, digests of the contents, and moments."""
-
-    names: Sequence[str]
-    labels: Sequence[str]
-    digests: Sequence[str]
-    bags: MomentBags
 
 
 def check_photos(
@@ -82,7 +73,7 @@ def _labelled(photos: Source) -> tuple[Found, list[PhotoError]]:
 
 def _collection(
     photos: Found, extractor: Extractor, cache: str | Path | bool | None, progress: Progress | None
-) -> tuple[Collection, list[PhotoError]]:
+) -> tuple[Labelled, list[PhotoError]]:
     """Extract photos; return what a check needs of them, and the unreadable ones. A later `fit` finds them cached."""
 
     def show(filled: Filled) -> None:
@@ -96,18 +87,17 @@ def _collection(
         raise PatchvoteError(f"{none_readable(len(photos))} {filled.skipped[0]}")
     labels = ["" if item.photo.label is None else str(item.photo.label) for item, _ in read]
     names, digests = [item.photo.name for item, _ in read], [item.digest for item, _ in read]
-    return Collection(names, labels, digests, MomentBags.joined([bag for _, bag in read])), filled.skipped
+    return Labelled(names, labels, digests, MomentBags.joined([bag for _, bag in read])), filled.skipped
 
 
-def check_collection(photos: Collection, test: Collection | None = None) -> Checked:
+def check_collection(photos: Labelled, test: Labelled | None = None) -> Checked:
     """Check labelled photos whose moments are known, and compare them with photos of a test."""
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
-    count, own_vectors, digests = len(photos.names), photo_vectors(photos.bags), list(photos.digests)
-    vectors, keys = own_vectors, photos.bags.keys()
-    if test is not None:
-        vectors, digests = np.concatenate([vectors, photo_vectors(test.bags)]), [*digests, *test.digests]
-        keys += test.bags.keys()
-    pairs = copy_pairs(vectors, keys)
+    both = [photos] if test is None else [photos, test]
+    own_vectors, *_ = every_vector = [photo_vectors(one.bags) for one in both]
+    count, vectors = len(photos), np.concatenate(every_vector)
+    digests = [digest for one in both for digest in one.digests]
+    pairs = copy_pairs(vectors, list(itertools.chain.from_iterable(one.bags.keys() for one in both)))
     # Photos that look alike are held out together, also those that only a chain of others links. Two photos are called
     # copies where they are alike themselves.
     groups = linked(pairs, len(vectors))[:count]
@@ -145,7 +135,7 @@ def check_collection(photos: Collection, test: Collection | None = None) -> Chec
     )
 
 
-def _not_compared(photos: Collection, held_out: HeldOut, numbers: Numbers) -> tuple[list[str], list[str]]:
+def _not_compared(photos: Labelled, held_out: HeldOut, numbers: Numbers) -> tuple[list[str], list[str]]:
     """Return the photos that could not be held out: the only ones of their class, and those with others of it."""
     is_only = (np.bincount(numbers) == 1)[numbers]
     only, other = np.flatnonzero(~held_out.asked & is_only), np.flatnonzero(~held_out.asked & ~is_only)
@@ -172,7 +162,7 @@ def _different(copies: Sequence[Sequence[int]], labels: Sequence[str]) -> dict[s
 
 
 def _in_several_classes(
-    photos: Collection,
+    photos: Labelled,
     copies: Sequence[Sequence[int]],
     held_out: HeldOut,
     numbers: Numbers,
@@ -192,7 +182,7 @@ def _in_several_classes(
     return suspects
 
 
-def _mislabelled(photos: Collection, held_out: HeldOut, numbers: Numbers, classes: Sequence[str]) -> list[Suspect]:
+def _mislabelled(photos: Labelled, held_out: HeldOut, numbers: Numbers, classes: Sequence[str]) -> list[Suspect]:
     images, others = doubtful_labels(held_out.probability, numbers)
     return [
         Suspect(photos.names[i], photos.labels[i], Kind.label, classes[j], float(held_out.probability[i, j]))
@@ -201,7 +191,7 @@ def _mislabelled(photos: Collection, held_out: HeldOut, numbers: Numbers, classe
 
 
 def _in_test(
-    photos: Collection, copies: Sequence[Sequence[int]], test: Collection | None, kind: Kind = Kind.test
+    photos: Labelled, copies: Sequence[Sequence[int]], test: Labelled | None, kind: Kind = Kind.test
 ) -> list[Suspect]:
     """Return photos that have copies among the test photos, whose numbers follow those of the photos."""
     suspects, count = [], len(photos.names)
@@ -213,7 +203,7 @@ def _in_test(
     return suspects
 
 
-def _same_files(photos: Collection) -> list[Suspect]:
+def _same_files(photos: Labelled) -> list[Suspect]:
     """Return photos with the content of an earlier photo of the same class."""
     first: dict[tuple[str, str], str] = {}
     suspects = []

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from ...utils.terminal import counted, printable
+from ...utils.terminal import counted, printable, some
 from ..about import About, Plain
 from ..model import Model
 from ..scores import interval
@@ -232,8 +231,3 @@ def cut_sentences(cut: list[str]) -> list[str]:
     if not cut:
         return []
     return [f"The budget of time cut it short: {'; '.join(cut)}. A larger `--budget` gives it more."]
-
-
-def some(names: list[Any], most: int = 5) -> str:
-    """Join names; of many, only the first few."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
