@@ -168,8 +168,8 @@ def test_the_settings_that_a_file_may_have_are_those_of_the_voters():
         ({"about": {"seconds": {"network": "long"}}}, "about.seconds.'network'. must be a number"),
         ({"about": RAW + '{"new":' + "[" * 50 + "]" * 50 + "}"}, "nests deeper than 8 levels"),
         ({"settings": {"alpha": 0.5, "device": "cuda"}}, "'device' is not a setting of moment-ridge"),
-        ({"temperature": 1e-300}, "temperature 1e-300"),
-        ({"temperature": 1e300}, "temperature 1e[+]300"),
+        ({"temperature": 1e-300}, "temperature must be"),
+        ({"temperature": 1e300}, "temperature must be"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )

@@ -11,7 +11,6 @@ import dataclasses
 import io
 import itertools
 import json
-import math
 import os
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -28,7 +27,7 @@ from ..utils.machine import memory
 from ..utils.remote import RemotePath
 from ..utils.remote import place as path_of
 from ..utils.row_file import RowFile, opened_again
-from ..utils.schema import brief
+from ..utils.schema import brief, flag, listed, record, text
 from ..utils.tensors import (
     Place,
     check_bounds,
@@ -56,7 +55,15 @@ _SHARE_IN_MEMORY = 4  # a bank of more than this part of the memory stays in the
 _OF = "familiarity."  # prefix of the arrays of a familiarity: names of a scorer's arrays have no dots
 _ORDER = "The model comes first, then the photos; `patchvote fit PHOTOS MODEL` makes a model."
 _ATTEMPTS = 20  # to change a file that others change, too: whenever one fails, another process has succeeded
-_NOT_METADATA = ("names", "digests", "descriptors", "steps")  # entries of `about` in a file that the model itself needs
+# What `Model` does not check itself, or not before it uses it.
+_HEADER = record(
+    {
+        "classes": listed(text(1 << 20)),
+        "positions": flag,
+        "about": check_about,
+        **dict.fromkeys(("recipe", "settings", "fingerprint", "temperature", "threshold"), lambda value: None),
+    }
+)
 
 
 def write_model(model: Model, path: str | Path) -> None:
@@ -220,28 +227,23 @@ def _scorer_class(path: Path, kind: Any) -> type[Scorer]:
 
 
 def _from_header(scorer: type[Scorer], header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Model:
-    for name, kind, expected in (("classes", list, "a list"), ("positions", bool, "true or false")):
-        if not isinstance(header[name], kind):
-            raise ModelError(f"{name} must be {expected}, got {brief(header[name])}.")
-    settings, stored_about = header["settings"], header.get("about", {})
-    scorer.check_settings(settings)
-    if (fault := check_about(stored_about)) is not None:
-        raise ModelError(f"about{fault}.")
-    about = About.from_plain({name: value for name, value in stored_about.items() if name not in _NOT_METADATA})
-    classes = tuple(header["classes"])
+    if (fault := _HEADER(header)) is not None:
+        raise ModelError(f"{fault.lstrip('.')}.")
+    scorer.check_settings(header["settings"])
+    classes, about = tuple(header["classes"]), header["about"]
     return Model(
-        scorer(arrays, settings, len(classes), header["positions"]),
+        scorer(arrays, header["settings"], len(classes), header["positions"]),
         classes,
         Recipe.from_json(json.dumps(header["recipe"])),
         header["fingerprint"],
-        _number(header["temperature"], "temperature"),
-        _number(header["threshold"], "threshold"),
-        about,
+        header["temperature"],
+        header["threshold"],
+        About.from_plain(about),
         header.get("card", ""),
-        tuple(stored_about.get("names", ())),
-        tuple(stored_about.get("digests", ())),
-        stored_about.get("descriptors", {}),
-        stored_about.get("steps", 0),
+        tuple(about.get("names", ())),
+        tuple(about.get("digests", ())),
+        about.get("descriptors", {}),
+        about.get("steps", 0),
         _familiarity(header.get("familiarity"), arrays),
     )
 
@@ -256,12 +258,6 @@ def _familiarity(settings: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Famil
     if missing := [name for name in ARRAYS if name not in own]:
         raise ModelError(f"the array {_OF + missing[0]!r} is missing.")
     return Familiarity(**own, rejection=float(settings["rejection"]))
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ModelError(f"{name} is {brief(value)}, not a number.")
-    return float(value)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..bags.bags import Bags
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
 from ..networks.names import beside
-from ..utils.schema import brief, text
+from ..utils.schema import brief, number, record, text
 from ..voters.familiarity import Familiarity
 from ..voters.registry import check_registered, voter_class
 from ..voters.scorer import Scorer
@@ -26,9 +26,15 @@ from ..voters.settings import MAX_NAME, unstorable
 from .about import About, check_about
 
 _MAX_CLASSES = 100_000  # more than four times those of ImageNet-21k
-_TEMPERATURES = 1e-20, 1e20  # smallest and largest: votes divided by them stay well within float64
-_FINGERPRINT = text(256)
-_CARD = text(1 << 23)  # characters: enough for the card of 100,000 classes
+_PARTS = record(
+    {
+        "fingerprint": text(256),
+        "temperature": number(1e-20, 1e20),  # votes divided by it stay well within float64
+        "threshold": number(0, 1),
+        "about": check_about,
+        "card": text(1 << 23),  # enough for the card of 100,000 classes
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,16 +85,9 @@ class Model:
 
     def __post_init__(self) -> None:
         _check_classes(self.classes)
-        least, most = _TEMPERATURES
-        if not least <= self.temperature <= most or not 0 <= self.threshold <= 1:
-            raise ModelError(f"temperature {self.temperature} or threshold {self.threshold} are out of range.")
-        for name, check, value in (
-            ("fingerprint", _FINGERPRINT, self.fingerprint),
-            ("about", check_about, self.about.to_plain()),
-            ("card", _CARD, self.card),
-        ):
-            if (fault := check(value)) is not None:
-                raise ModelError(f"{name}{fault}.")
+        parts = {name: getattr(self, name) for name in ("fingerprint", "temperature", "threshold", "card")}
+        if (fault := _PARTS(parts | {"about": self.about.to_plain()})) is not None:
+            raise ModelError(f"{fault.lstrip('.')}.")
         if self.scorer.classes != len(self.classes):
             raise ModelError(f"votes for {self.scorer.classes} classes do not fit {len(self.classes)} classes.")
         _check_restorable(self.scorer)

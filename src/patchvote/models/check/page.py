@@ -106,8 +106,8 @@ def _headline(checked: Checked, command: str) -> str:
             if (of_kind := checked.of(kind))
         ]
         body = (
-            f"{bullets(lines)}<p>Nothing was changed. <code>{escaped(command)}</code> writes a list of these photos, in which you say "
-            "what is to become of each.</p>\n"
+            f"{bullets(lines)}<p>Nothing was changed. <code>{escaped(command)}</code> writes a list of these photos, "
+            "in which you say what is to become of each.</p>\n"
         )
     return (
         f'<p class="kind">To look at, {found} in {counted(len(checked.classes), "class", "classes")}</p>\n'
