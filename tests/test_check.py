@@ -361,4 +361,4 @@ def test_the_sentences_tell_all_and_are_few():
     doubled = Checked({"a": 3, "b": 3}, alike=[["a/1.jpg", "a/2.jpg"]]).sentences()
     assert doubled[-1] == "no photo looks mislabelled or out of place."
     plain = Checked({"a": 3}, passed_over=PassedOver({".heic": 2, ".cr2": 1, ".psd": 1}, "a/1.heic")).plain()
-    assert [sentence.split(":")[0] for sentence in plain["passed_over"]["advice"]] == [".heic", ".cr2", ".psd"]
+    assert [sentence.split(":")[0] for sentence in plain["passed_over"]["advice"]] == [".cr2", ".heic", ".psd"]

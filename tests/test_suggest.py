@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from patchvote import ImageClassifier
-from patchvote.models.next_labels import _CANDIDATES, next_labels, uncertainty
+from patchvote.models.suggest import _CANDIDATES, next_labels, uncertainty
 
 
 @settings(deadline=None)

@@ -62,10 +62,8 @@ class ImageClassifier(Parameters):
     cache : path, None or False
         Folder to keep what voters learn and answer from, so that a photo goes through the network once; the user's
         cache folder by default. False keeps nothing.
-    jobs : int, optional
-        Number of threads; one per core by default.
-    seed : int, default 0
-        Seed of all random choices.
+    jobs, seed : int
+        Number of threads, by default one per core, and seed of all random choices.
     backbone : Backbone, optional
         Network that is already loaded, used instead of the one that the recipe names.
     device : {"cpu", "cuda", "mps"}, default "cpu"
@@ -80,10 +78,9 @@ class ImageClassifier(Parameters):
         to `evaluate`, whichever was last; None after `load` and `adapt`.
     skipped, passed_over : list of PhotoError, and PassedOver
         Photos that could not be read in the last call, and files in its folder that are no photos.
-    known : int
-        Number of photos of the last `answers`, `evaluate`, `suggest` or `add` that the model had learned from.
-    filled : Filled
-        Numbers of photos that the last learning or adapting took from the cache and from the network.
+    known, filled : int and Filled
+        Number of photos of the last `answers`, `evaluate`, `suggest` or `add` that the model had learned from; numbers
+        of those that the last learning or adapting took from the cache and from the network.
     refusal : str or None
         Reason why the last call did not adapt the model although it was asked to; the model is then unchanged.
     before : Scores or None
@@ -395,10 +392,12 @@ class ImageClassifier(Parameters):
     def suggest(self, photos: Source, count: int = 20, *, progress: Progress | None = None) -> list[Answer]:
         """Return the answers for the unlabelled photos that would teach the model most, the most uncertain first.
 
-        They are uncertain and unlike one another (`next_labels`). Photos that the model has learned from are left out
-        (`known` counts them), as are those that cannot be read (`skipped`); of copies, one is enough.
+        They are uncertain and unlike one another. Photos that the model has learned from are left out (`known` counts
+        them), as are those that cannot be read (`skipped`); of copies, one is enough.
         """
-        return self.predictor.suggested(self._begin(find_photos(photos)), count, self._record, progress)
+        from .models.suggest import suggested
+
+        return suggested(self.predictor, self._begin(find_photos(photos)), count, self._record, progress)
 
     def explain(self, photo: Source, label: str | None = None) -> Evidence:
         """Return the evidence of one photo: where its votes come from.
@@ -519,15 +518,8 @@ class ImageClassifier(Parameters):
     ) -> Self:
         """Read a model from a file. No code in the file is run, and the network must be the one it was trained with.
 
-        Parameters
-        ----------
-        path : path
-            File of the model.
-        network : str, optional
-            Network of the model, needed if it is neither embedded nor an ONNX file beside the model: such a name is not
-            taken from the file, because it can run code, open files or download.
-        jobs, cache, seed, backbone, device
-            As for the class.
+        The `network` has to be named if it is neither embedded nor an ONNX file beside the model: such a name is not
+        taken from the file, because it can run code, open files or download. Other arguments are as for the class.
         """
         model, saved = Saved.read(path)
         recipe, more = model.recipe, {"jobs": jobs, "backbone": backbone, "device": device}

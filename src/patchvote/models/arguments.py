@@ -15,9 +15,7 @@ from ..voters.registry import AUTO, DEFAULT, kind_of
 from ..voters.votes import NONE
 from .model import Model
 
-NO_MEMORY = (
-    "the model was written without its memory (--no-memory): fit it again with all photos."
-)
+NO_MEMORY = "the model was written without its memory (--no-memory): fit it again with all photos."
 MAX_SEED = 2**32 - 1  # the largest seed that scikit-learn accepts
 
 

@@ -38,14 +38,10 @@ class Match:
 
     Parameters
     ----------
-    box : tuple
-        Left, top, right and bottom of the part, in 0..1 of the photo.
-    name : str
-        Name of the training photo.
-    there : tuple
-        Box of the part in the training photo.
-    distance : float
-        Squared distance between the two descriptors.
+    box, there : tuple
+        Left, top, right and bottom of the part in 0..1 of the photo, and of the other part in the training photo.
+    name, distance : str and float
+        Name of the training photo, and squared distance between the two descriptors.
     """
 
     box: Box
@@ -165,18 +161,15 @@ class Evidence:
 
     def number(self, label: str) -> int:
         """Return the index of a class; the error for an unknown class suggests a similar name."""
-        if not label:
-            raise PatchvoteError(f"the name of the class is empty.{nearest('', self.classes)}")
         if label not in self.classes:
             raise PatchvoteError(f"there is no class {label!r}.{nearest(label, self.classes)}")
         return self.classes.index(label)
 
     def _spread(self, votes: npt.NDArray[np.float64], width: int, height: int) -> npt.NDArray[np.float64]:
-        for name, pixels in (("width", width), ("height", height)):
-            if not isinstance(pixels, (int, np.integer)) or pixels < 1:
-                raise PatchvoteError(
-                    f"{name} of a map must be a whole number of pixels, at least 1, got {pixels!r:.80}."
-                )
+        if not all(isinstance(pixels, (int, np.integer)) and pixels >= 1 for pixels in (width, height)):
+            raise PatchvoteError(
+                f"each side of a map must be a whole number of pixels, at least 1, got {(width, height)!r:.80}."
+            )
         across, down = _coverage(self.boxes[:, 0::2], width), _coverage(self.boxes[:, 1::2], height)
         return np.asarray((down * (votes / len(votes))[:, None]).T @ across)
 

@@ -11,8 +11,8 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,22 +60,6 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.names)
 
-    @classmethod
-    def of_moments(cls, items: Iterable[Described]) -> Labelled:
-        """Collect photos of which moments are kept, in the order of their digests, on which alone a model depends."""
-        found = [item for item in items if isinstance(item.bag, MomentBags)]
-        if not found:
-            raise PatchvoteError("no photo can be read.")
-        found.sort(key=lambda item: (item.digest, item.photo.name))
-        bags = MomentBags.joined([cast(MomentBags, item.bag) for item in found])
-        photos = [item.photo for item in found]
-        return cls([p.name for p in photos], [str(p.label) for p in photos], [item.digest for item in found], bags)
-
-    @classmethod
-    def of_store(cls, store: Store) -> Labelled:
-        """Return the photos of a store."""
-        return cls(list(store.names), store.labels.astype(str).tolist(), [e.digest for e in store.entries], store)
-
     def only(self, chosen: Numbers) -> Labelled:
         """Return some of the photos, of which moments are kept."""
         names, labels, digests = (
@@ -95,10 +79,18 @@ class Labelled:
 def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -> Iterator[Labelled]:
     """Yield what is learned from photos that are described: moments in memory, whole bags in a temporary store."""
     if isinstance(kept, KeptMoments):
-        yield Labelled.of_moments(items)
+        found = [item for item in items if isinstance(item.bag, MomentBags)]
+        if not found:
+            raise PatchvoteError("no photo can be read.")
+        found.sort(key=lambda item: (item.digest, item.photo.name))  # the order is that of the contents alone
+        names, labels = [item.photo.name for item in found], [str(item.photo.label) for item in found]
+        bags: list[Any] = [item.bag for item in found]
+        yield Labelled(names, labels, [item.digest for item in found], MomentBags.joined(bags))
         return
     with temporary_folder() as folder:
-        yield Labelled.of_store(store_of(items, extractor, folder / "bags"))
+        store = store_of(items, extractor, folder / "bags")
+        labels, digests = store.labels.astype(str).tolist(), [entry.digest for entry in store.entries]
+        yield Labelled(list(store.names), labels, digests, store)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -145,15 +145,8 @@ class Model:
     def limit(self, threshold: float | None = None) -> float:
         """Return the smallest familiarity of an answer, or the smallest probability if the model has no familiarity.
 
-        Parameters
-        ----------
-        threshold : float, optional
-            Share of the photos of known classes that may be rejected; by default that of the model.
-
-        Raises
-        ------
-        PatchvoteError
-            The share is out of range, or the model has no familiarity to apply it to.
+        `threshold` is the share of the photos of known classes that may be rejected; by default that of the model. It
+        needs a familiarity.
         """
         if threshold is None:
             return self.threshold if self.familiarity is None else self.familiarity.rejection
@@ -202,8 +195,7 @@ def _check_classes(classes: tuple[str, ...]) -> None:
         raise ModelError(f"it needs from 2 to {_MAX_CLASSES:,} classes, and has {len(classes)}.")
     if not all(isinstance(label, str) and label for label in classes):
         raise ModelError("a class has an empty name, or one that is no text.")
-    for label in classes:
-        # Arrays of text drop a NUL at the end, so no training produces such a name.
+    for label in classes:  # arrays of text drop a NUL at the end, so no training produces such a name
         if len(label) > MAX_NAME or label[-1] == "\0":
             raise ModelError(f"a class must have a name of at most {MAX_NAME:,} characters, got {brief(label)}.")
     if list(classes) != sorted(set(classes)):

@@ -12,8 +12,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..bags.bags import Bags
 from ..bags.extract import Described, Extractor
 from ..errors import ModelError, PatchvoteError, PhotoError
@@ -100,29 +98,6 @@ class Predictor:
     @functools.cached_property
     def _learned(self) -> frozenset[str]:
         return frozenset(itertools.chain.from_iterable(self.model.about.photos.values()))
-
-    def suggested(
-        self, photos: list[Photo], count: int, record: Callable[[Answer], None], progress: Progress | None
-    ) -> list[Answer]:
-        """Return the answers for the photos that would teach the model most; every answer is recorded before."""
-        from ..bags.copies import copy_groups
-        from ..bags.moments import photo_vectors
-        from .next_labels import next_labels
-
-        answers, vectors, digests = [], [], []
-        for done, item in enumerate(self.described(photos), 1):
-            if progress is not None:
-                progress("predict", done, len(photos))
-            record(answer := self.answer(item))
-            if item.bag is not None and not answer.known:
-                answers.append(answer)
-                vectors.append(photo_vectors(item.bag)[0])
-                digests.append(item.digest)
-        if not answers:
-            return []
-        probability = np.stack([np.asarray(answer.probabilities) for answer in answers])
-        groups = copy_groups(np.stack(vectors), digests)
-        return [answers[i] for i in next_labels(probability, np.stack(vectors), count, groups)]
 
     def adapted(self, items: list[Described], insist: bool, threshold: float | None) -> tuple[Predictor, str | None]:
         """Adapt the model to photos that were described; or return it as it is, and why."""

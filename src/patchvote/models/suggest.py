@@ -8,10 +8,18 @@ suggested. A photo in the middle is typical of others, which the farthest photos
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ..bags.copies import copy_groups
+from ..bags.moments import photo_vectors
+from ..photos.find import Photo
+from ..utils.terminal import Progress
+from .answers import Answer
+from .predictor import Predictor
 
 # Uncertain photos from which one is chosen. Chosen on Amazon and Webcam, with ten labels at a time (docs/check.md).
 _CANDIDATES = 5
@@ -19,6 +27,25 @@ _ROUNDS = 10  # of k-means; three gave the same photos
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
+
+
+def suggested(
+    predictor: Predictor, photos: list[Photo], count: int, record: Callable[[Answer], None], progress: Progress | None
+) -> list[Answer]:
+    """Return the answers for the photos that would teach a model most; every answer is recorded before."""
+    answers, vectors, digests = [], [], []
+    for done, item in enumerate(predictor.described(photos), 1):
+        if progress is not None:
+            progress("predict", done, len(photos))
+        record(answer := predictor.answer(item))
+        if item.bag is not None and not answer.known:
+            answers.append(answer)
+            vectors.append(photo_vectors(item.bag)[0])
+            digests.append(item.digest)
+    if not answers:
+        return []
+    probability, every_vector = np.stack([np.asarray(answer.probabilities) for answer in answers]), np.stack(vectors)
+    return [answers[i] for i in next_labels(probability, every_vector, count, copy_groups(every_vector, digests))]
 
 
 def next_labels(probability: Floats, vectors: npt.NDArray[Any], count: int, groups: Numbers | None = None) -> Numbers:
