@@ -66,8 +66,8 @@ class Answer:
         name: str,
         classes: tuple[str, ...],
         probabilities: npt.NDArray[np.float64],
-        rejected: bool,
-        familiarity: float | None,
+        rejected: bool = False,
+        familiarity: float | None = None,
     ) -> Answer:
         """Return the answer for a photo, given the probabilities of the classes."""
         first, second = np.argsort(-probabilities, kind="stable")[:2]
