@@ -80,7 +80,7 @@ def encoded(image: Image.Image) -> bytes:
     """Return a picture as the bytes of a PNG file."""
     data, metadata = io.BytesIO(), PngInfo()
     metadata.add_text("Software", NAME)
-    image.save(data, "PNG", optimize=True, pnginfo=metadata)
+    image.save(data, "PNG", pnginfo=metadata)  # `optimize` takes twice as long for 1 % fewer bytes
     return data.getvalue()
 
 
