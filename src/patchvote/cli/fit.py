@@ -178,7 +178,6 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Train MODEL with more PHOTOS, of its classes or of new ones. The earlier photos are not needed."""
-    from ..models.file import change_and_save
     from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
@@ -201,6 +200,8 @@ def add(
         check_outputs([(target, Kind.model)], inputs, force=force, updated=[model], columns=named)
         refuse_folder_above(photos, named, model, classifier.model.classes)
         tell_hints(photos, named)
+        from ..models.file import change_and_save
+
         with ProgressLine("extract", quiet) as line:
             more: dict[str, Any] = {"progress": line.stage, "engine": where}
             source = source_of(photos, named)
