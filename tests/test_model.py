@@ -162,7 +162,7 @@ def changed(header, path, value):
         ("positions", 1, "positions must be true or false"),
         ("positions", False, "memory does not fit"),
         ("recipe", {"mode": "telepathy"}, "not a recipe"),
-        ("recipe", {"mode": "dense", "sampling": {"k" * 10_000_000: 1}}, "is not a setting of Dense"),
+        ("recipe", {"mode": "dense", "sampling": {"k" * 10_000_000: 1}}, "this is not a recipe"),
         ("recipe", {"mode": "dense", "sampling": {"sides": [32] * 500_000}}, "1 to 16 sides, got 500,000"),
         ("recipe", ..., "recipe is missing"),
         ("settings", [], "settings must be a table"),
