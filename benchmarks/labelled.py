@@ -43,7 +43,7 @@ class Labelled:
     def of(cls, bags: MomentBags, labels: Iterable[str], digests: Sequence[str] | None = None) -> Labelled:
         """Return photos with numbered classes and groups of copies."""
         classes, numbers = np.unique(np.array(list(labels), str), return_inverse=True)
-        return cls(bags, numbers, copy_groups(photo_vectors(bags), digests), len(classes))
+        return cls(bags, numbers, copy_groups(bags, digests), len(classes))
 
 
 def labelled_options(description: str | None, draws: int) -> argparse.ArgumentParser:

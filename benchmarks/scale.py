@@ -11,7 +11,6 @@ and memory grow with descriptors and with classes.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shutil
 import tempfile
 import time
@@ -28,7 +27,7 @@ from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import NBNN, SNBNL, Recipe, Store
 from patchvote.bags.shards import Entry, ShardWriter
 from patchvote.utils.machine import forget_peak_memory, give_back_memory, peak_memory
-from patchvote.voters.stoml3 import Stoml3
+from patchvote.voters.ml3 import Stoml3
 
 SIZE = 254  # descriptors per photo, as the default recipe has them for square photos
 POOL = 200  # different bags in a store; the others are copies of them under other names
@@ -149,9 +148,8 @@ def exponents(name: str, counts: list[int], results: list[tuple[float, float]]) 
     ]
 
 
-def bank_in_file(folder: Path, descriptors: int, memory: float, photos: int = 2) -> list[Record]:
+def bank_on_disk(folder: Path, descriptors: int, memory: float, photos: int = 2) -> list[Record]:
     """Answer photos with NBNN over a part of a store, in a process of its own whose peak memory is the whole of it."""
-    os.environ["TMPDIR"] = str(folder.parent)  # the bank is a temporary file
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         count, fitting, answering, peak, rate = process.submit(answers, folder, descriptors, memory, photos).result()
     name = f"NBNN over {count:,} descriptors"
@@ -172,7 +170,7 @@ def answers(folder: Path, descriptors: int, memory: float, photos: int) -> tuple
     asked = store.only(store.names[-photos:])
     store = store.only(store.names[: max(15, descriptors // SIZE)])
     fitting, voter = timed(lambda: NBNN().set_options(calibration=0, memory=memory).fit(store))
-    if not voter.scorer().in_file:
+    if not voter.scorer().on_disk:
         raise SystemExit("the bank is in memory: take more descriptors, or less memory.")
     answering, _ = timed(lambda: voter.predict(asked))
     peak, count = peak_memory() / 1e9, len(voter.values_)
@@ -232,7 +230,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(dir=args.folder, prefix="scale-"))
     try:
         records = large_store(folder / "large", descriptors, features)
-        records += bank_in_file(folder / "large", bank, memory)
+        records += bank_on_disk(folder / "large", bank, memory)
         records += many_classes(folder / "classes", sun, features, batch)
     finally:
         if not args.keep:

@@ -10,9 +10,8 @@ from experiments.baselines.pooled import MeanSvm, WholeImageSvm
 from experiments.voters import VOTERS, make_voter
 from patchvote import Bags
 from patchvote.voters import registry
-from patchvote.voters.calibration import fit_temperature, threshold_for
 from patchvote.voters.labels import hold_out
-from patchvote.voters.votes import softmax
+from patchvote.voters.votes import fit_temperature, softmax, threshold_for
 
 
 @pytest.mark.parametrize("soft", [1, 2, 3, 5])

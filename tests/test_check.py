@@ -38,8 +38,11 @@ def photos_of(classes=4, each=12, features=96, seed=0):
 
 
 def bags_of(means) -> MomentBags:
-    """Photos of one part each."""
-    return KeptMoments(random_basis(means.shape[1])).of(Bags.of(means))
+    """Photos of two parts each, one above the other, with these means; only photos of like means are laid out alike."""
+    above = 0.5 + 0.3 * np.sin(8 * means)
+    boxes = [[0, 0, 1, 0.5], [0, 0.5, 1, 1]]
+    parts = np.stack([2 * above * means, 2 * (1 - above) * means], axis=1)
+    return KeptMoments(random_basis(means.shape[1])).of(Bags.join([Bags(part, [0, 2], boxes) for part in parts]))
 
 
 def collection(means, numbers, digests=None) -> Labelled:
@@ -179,7 +182,7 @@ def test_a_photo_in_two_classes_and_in_the_test_goes_from_both():
 def test_photos_that_look_alike_are_not_told_as_copies_and_stay():
     means, numbers = photos_of(each=25)
     rng = np.random.default_rng(3)
-    alike = np.maximum(means[[0, 30]] + 0.2 * rng.standard_normal((2, 96)), 0)
+    alike = np.maximum(means[[0, 30]] + 0.05 * rng.standard_normal((2, 96)), 0)
     test = collection(np.r_[alike[:1], means[50:51]], [0, 2], ["new", "50"])
     means, numbers = np.r_[means, alike[1:]], np.r_[numbers, 1]
     checked = check_collection(collection(means, numbers), test)
@@ -194,7 +197,7 @@ def test_photos_that_look_alike_are_not_told_as_copies_and_stay():
 def test_photos_of_different_classes_that_look_alike_are_told_as_such_and_stay():
     rng = np.random.default_rng(0)
     means, numbers = rng.random((40, 96)), np.arange(40) % 2  # classes that mean nothing
-    means[1] = means[0] + 0.2 * rng.random(96)
+    means[1] = means[0] + 0.05 * rng.random(96)
     checked = check_collection(collection(means, numbers))
     assert checked.of(Kind.classes) == []
     assert {one.name: one.details for one in checked.of(Kind.like_class)} == {
@@ -232,7 +235,7 @@ def test_a_chain_of_photos_that_are_alike_in_pairs_counts_as_several():
     rng = np.random.default_rng(1)
     step = np.abs(rng.standard_normal(200))
     for index in range(1, 12):  # each is like the one before it, and unlike the first
-        means[index] = means[index - 1] + 0.17 * step * rng.random(200)
+        means[index] = means[index - 1] + 0.1 * step * rng.random(200)
     checked = check_collection(collection(means, numbers))
     assert len(checked.alike) == 1
     assert 1 < checked.different["class 0"] < 12

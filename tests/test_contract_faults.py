@@ -14,7 +14,7 @@ from patchvote import SNBNL, Adapted, Bags, ImageClassifier, Model, ModelError, 
 from patchvote.models.file import read_model
 from patchvote.models.model import voter_of
 from patchvote.voters import registry
-from patchvote.voters.settings import from_plain, plain
+from patchvote.voters.scorer import from_plain, plain
 
 SOURCE = """
 import numpy as np

@@ -12,9 +12,8 @@ from PIL import Image
 from helpers.command import network_in
 from patchvote import NBNN, SNBNL, Bags, Extractor, ImageClassifier, MomentRidge, Store, find_photos
 from patchvote.bags import copies
-from patchvote.bags.copies import copy_groups, describe_copies
+from patchvote.bags.copies import copy_groups, describe_copies, groups_of_layouts
 from patchvote.bags.fill import fill
-from patchvote.bags.moments import photo_vectors
 from patchvote.voters.labels import hold_out
 
 
@@ -50,7 +49,7 @@ def unit(vectors):
 
 
 CHANGES = {
-    "encoded again": lambda image: encoded(image, 75),
+    "encoded again": lambda image: encoded(image, 60),
     "smaller": lambda image: image.resize((image.width * 2 // 3, image.height * 2 // 3)),
     "cropped": lambda image: image.crop((8, 8, image.width - 8, image.height - 8)),
     "mirrored": lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
@@ -61,8 +60,7 @@ def test_photos_encoded_again_resized_cropped_or_mirrored_are_near_copies_and_ot
     chosen = [path for path in different_photos if path.stem in ("astronaut", "chelsea", "coffee", "rocket")]
     images = [Image.open(path).convert("RGB") for path in different_photos]
     images += [change(Image.open(path).convert("RGB")) for path in chosen for change in CHANGES.values()]
-    vectors = np.concatenate([photo_vectors(item.bag) for item in Extractor().stream(find_photos(images))])
-    groups = copy_groups(vectors)
+    groups = copy_groups(Bags.join([item.bag for item in Extractor().stream(find_photos(images))]))
     originals = [different_photos.index(path) for path in chosen for _ in CHANGES]
     assert groups.tolist() == [*range(len(different_photos)), *originals]
 
@@ -71,33 +69,33 @@ def test_photos_encoded_again_resized_cropped_or_mirrored_are_near_copies_and_ot
 def test_a_series_of_one_camera_does_not_become_one_group(data, tmp_path):
     photos = [photo for photo in find_photos(data / "office_caltech" / "webcam") if photo.label in ("mug", "mouse")]
     fill(tmp_path / "store", photos, Extractor())
-    groups = copy_groups(photo_vectors(Store.open(tmp_path / "store").load()[0]))
+    groups = copy_groups(Store.open(tmp_path / "store"))
     assert np.bincount(groups).max() <= 5
     assert len(np.unique(groups)) > 0.75 * len(groups)
 
 
 def test_few_features_make_no_near_copies():
-    values = unit(np.random.default_rng(0).random((200, 4)))
-    assert (copy_groups(values) == np.arange(200)).all()
+    layouts = unit(np.random.default_rng(0).random((200, 12)))
+    assert (groups_of_layouts(layouts, range(200)) == np.arange(200)).all()
 
 
 def test_photos_are_compared_in_blocks_as_if_at_once(monkeypatch):
-    values = np.random.default_rng(0).random((100, 80))
+    values = np.random.default_rng(0).standard_normal((100, 240))
     values[60:] = values[:40] + 0.001
     values = unit(values)
-    at_once = copy_groups(values)
+    at_once = groups_of_layouts(values, range(100))
     monkeypatch.setattr(copies, "_ROWS", 7)
-    np.testing.assert_array_equal(copy_groups(values), at_once)
+    np.testing.assert_array_equal(groups_of_layouts(values, range(100)), at_once)
     monkeypatch.setattr(copies, "_MOST_PAIRS", 3)
-    np.testing.assert_array_equal(copy_groups(values), at_once)
+    np.testing.assert_array_equal(groups_of_layouts(values, range(100)), at_once)
     assert at_once.tolist() == [*range(60), *range(40)]
 
 
 def test_photos_that_are_all_alike_are_linked_in_little_memory(monkeypatch):
     monkeypatch.setattr(copies, "_ROWS", 64)
-    photos = unit(1 + np.random.default_rng(0).random((5000, 64)) / 1000)
+    photos = unit(1 + np.random.default_rng(0).random((5000, 192), np.float32) / 1000)
     tracemalloc.start()
-    groups = copy_groups(photos)
+    groups = groups_of_layouts(photos, range(5000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert not groups.any()

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from helpers.photo_bags import photos as made_up_bags
 
@@ -93,6 +93,11 @@ def write_photos(folder: Path, source: Path) -> None:
                 other = CLASSES[(index + 1 + number_ % 2) % 3]
                 photo = Image.blend(crop(name, size), crop(other, size), float(rng.uniform(0, strongest)))
                 photo.save(folder / part / name / f"{number_}.png")
+    for original, copied in (
+        ("train/grass/2.png", "train/grass/mirrored.png"),
+        ("test/gravel/2.png", "train/brick/7.png"),
+    ):
+        ImageOps.mirror(Image.open(folder / original)).save(folder / copied)
     (folder / "other").mkdir()
     for number_ in range(2):
         crop("coffee", (100, 90)).save(folder / "other" / f"coffee {number_}.png")

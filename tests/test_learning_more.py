@@ -8,9 +8,8 @@ import pytest
 from patchvote import Bags
 from patchvote.errors import PatchvoteError
 from patchvote.voters import moment_ridge
-from patchvote.voters.local_nbnn import LocalNBNN
 from patchvote.voters.moment_ridge import MomentRidge
-from patchvote.voters.nbnn import NBNN
+from patchvote.voters.nbnn import NBNN, LocalNBNN
 from patchvote.voters.snbnl import SNBNL
 
 RNG = np.random.default_rng(0)

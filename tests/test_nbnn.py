@@ -1,9 +1,20 @@
+"""NBNN and LocalNBNN, with a bank in memory, or in a store that is larger than memory."""
+
 from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from patchvote import NBNN, Bags, LocalNBNN
+from patchvote import NBNN, Bags, LocalNBNN, Model, PatchvoteError, Recipe, Store
+from patchvote.bags.shards import Entry, write_shard
+from patchvote.models.file import read_model, write_model
+from patchvote.voters import bank_votes, nbnn
+from test_scale import make_store
 from test_voters import make_bags
 
 
@@ -24,35 +35,55 @@ def centred_unit(bags: list[np.ndarray], train: list[np.ndarray]) -> list[np.nda
     return [(bag - mean) / np.linalg.norm(bag - mean, axis=1, keepdims=True) for bag in bags]
 
 
-def test_votes_equal_the_double_loop_of_the_definition():
+def boxed(bags: list[np.ndarray]) -> Bags:
+    """Bags with a random box per descriptor."""
+    rng = np.random.default_rng(0)
+    boxes = [np.sort(rng.random((len(bag), 4), dtype=np.float32)) for bag in bags]
+    return Bags.join([Bags(bag, [0, len(bag)], box) for bag, box in zip(bags, boxes, strict=True)])
+
+
+# --- votes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_votes_equal_the_double_loop_of_the_definition(normalise):
     (train, labels), (test, _) = make_bags(24, seed=1), make_bags(9, seed=2)
-    for normalise in (False, True):
-        prepared = [centred_unit(bags, train) for bags in (train, test)] if normalise else (train, test)
-        expected, sums = double_loop(prepared[0], labels, prepared[1])
-        voter = NBNN(normalise=normalise).fit(train, labels)
-        assert voter.predict(test).tolist() == expected.tolist()
-        sizes = np.array([len(bag) for bag in test])[:, None]
-        np.testing.assert_allclose(-voter.decision_function(test) * sizes, sums, rtol=1e-4, atol=1e-5)
+    prepared = [centred_unit(bags, train) for bags in (train, test)] if normalise else (train, test)
+    expected, sums = double_loop(prepared[0], labels, prepared[1])
+    voter = NBNN(normalise=normalise).fit(train, labels)
+    assert voter.predict(test).tolist() == expected.tolist()
+    sizes = np.array([len(bag) for bag in test])[:, None]
+    np.testing.assert_allclose(-voter.decision_function(test) * sizes, sums, rtol=1e-4, atol=1e-5)
 
 
 def test_more_neighbours_average_their_distances():
     (train, labels), (test, _) = make_bags(12, seed=1), make_bags(3, seed=2)
     votes = NBNN(3, normalise=False).fit(train, labels).votes(test)
     support = np.concatenate([bag for bag, label in zip(train, labels, strict=True) if label == "land"])
-    x = test[0][0]
-    expected = np.sort(((support - x) ** 2).sum(axis=1))[:3].mean()
+    expected = np.sort(((support - test[0][0]) ** 2).sum(axis=1))[:3].mean()
     assert -votes[0, 0] == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("voter", [NBNN(), NBNN(3), NBNN(position_weight=0.5), LocalNBNN()])
+def test_local_votes_are_the_lead_over_the_background():
+    (train, labels), (test, _) = make_bags(12, seed=1), make_bags(3, seed=2)
+    voter = LocalNBNN(n_neighbors=5, normalise=False).fit(train, labels)
+    bank, owner = np.concatenate(train), np.repeat(labels, [len(bag) for bag in train])
+    votes = voter.votes(test)
+    for row, x in enumerate(np.concatenate(test)):
+        distances = ((bank - x) ** 2).sum(axis=1)
+        order = np.argsort(distances)[:6]
+        for column, label in enumerate(voter.classes_):
+            own = [distances[index] for index in order[:-1] if owner[index] == label]
+            expected = distances[order[-1]] - min(own) if own else 0.0
+            assert votes[row, column] == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("voter", [NBNN(), NBNN(3), NBNN(position_weight=0.5), LocalNBNN()], ids=str)
 def test_partial_fit_equals_a_refit_exactly(voter):
     (train, labels), (test, _) = make_bags(60, classes=4, seed=1), make_bags(9, classes=4, seed=2)
-    rng = np.random.default_rng(0)
-    boxes = [np.sort(rng.random((len(bag), 4), dtype=np.float32)) for bag in train]
-    bags = Bags.join([Bags(bag, [0, len(bag)], box) for bag, box in zip(train, boxes, strict=True)])
+    bags = boxed(train)
     order = np.argsort(labels == "sea", kind="stable")  # a class that comes only at the end
-    whole = type(voter)(**voter.get_params()).fit(bags[order], labels[order])
-    parts = type(voter)(**voter.get_params()).fit(bags[order[:20]], labels[order[:20]])
+    whole, parts = clone(voter).fit(bags[order], labels[order]), clone(voter).fit(bags[order[:20]], labels[order[:20]])
     for start in (20, 40):
         parts.partial_fit(bags[order[start : start + 20]], labels[order[start : start + 20]])
     assert parts.classes_.tolist() == whole.classes_.tolist()
@@ -60,92 +91,34 @@ def test_partial_fit_equals_a_refit_exactly(voter):
     np.testing.assert_array_equal(parts.votes(test), whole.votes(test))
 
 
-def test_a_match_names_the_training_image_and_box():
-    train, labels = make_bags(12)
-    rng = np.random.default_rng(0)
-    boxes = [np.sort(rng.random((len(bag), 4), dtype=np.float32)) for bag in train]
-    bags = Bags.join([Bags(bag, [0, len(bag)], box) for bag, box in zip(train, boxes, strict=True)])
-    voter = NBNN(position_weight=0.1).fit(bags, labels)
-    images, found, distances = voter.matches(bags[4], labels[4])
-    assert (images == 4).all()
-    np.testing.assert_array_equal(found, boxes[4])
-    np.testing.assert_allclose(distances, 0, atol=1e-6)
-
-
-def test_positions_of_whole_numbers_are_not_rounded():
-    boxes = [[0, 0, 0.5, 1], [0.5, 0, 1, 1]]
-    bags = Bags(np.ones((2, 3), int), np.arange(3), boxes)
-    voter = NBNN(position_weight=1.0).fit(bags, ["left", "right"])
-    assert voter.values_[:, -2:].tolist() == [[0.25, 0.5], [0.75, 0.5]]
-    assert voter.predict(bags).tolist() == ["left", "right"]
-
-
-def test_positions_count_by_their_weight():
-    values = np.ones((2, 3))
-    left, right = ([[0, 0, 0.2, 1]], [[0.8, 0, 1, 1]])
-    bags = Bags(values, [0, 1, 2], boxes=np.array(left + right, np.float32))
-    voter = NBNN(position_weight=2.0).fit(bags, ["left", "right"])
-    query = Bags(values[:1], [0, 1], boxes=np.array([[0, 0, 0.4, 1]], np.float32))
+def test_positions_count_by_their_weight_and_are_not_rounded():
+    boxes = np.array([[0, 0, 0.2, 1], [0.8, 0, 1, 1]], np.float32)
+    voter = NBNN(position_weight=2.0).fit(Bags(np.ones((2, 3), int), [0, 1, 2], boxes), ["left", "right"])
+    np.testing.assert_allclose(voter.values_[:, -2:], [[0.1, 0.5], [0.9, 0.5]])
+    query = Bags(np.ones((1, 3)), [0, 1], np.array([[0, 0, 0.4, 1]], np.float32))
     assert voter.predict(query) == ["left"]
     np.testing.assert_allclose(-voter.votes(query), [[0.04, 1.96]], rtol=1e-5)
 
 
-@pytest.mark.parametrize("voter", [NBNN(), LocalNBNN()])
+@pytest.mark.parametrize("voter", [NBNN(), LocalNBNN()], ids=str)
 def test_the_order_of_classes_and_of_images_does_not_matter(voter):
     (train, labels), (test, _) = make_bags(24, seed=1), make_bags(9, seed=2)
     renamed = np.array([{"land": "z", "sea": "a", "sky": "m"}[label] for label in labels])
     order = np.random.default_rng(0).permutation(24)
-    first = type(voter)().fit(train, labels).decision_function(test)
-    second = type(voter)().fit([train[i] for i in order], renamed[order]).decision_function(test)
+    first = clone(voter).fit(train, labels).decision_function(test)
+    second = clone(voter).fit([train[i] for i in order], renamed[order]).decision_function(test)
     np.testing.assert_allclose(second, first[:, [1, 2, 0]], rtol=1e-5, atol=1e-7)
 
 
-def test_the_approximate_search_names_as_well_and_tells_its_recall():
+@pytest.mark.parametrize("kind", [NBNN, LocalNBNN])
+def test_the_approximate_search_names_as_well_and_tells_its_recall(kind):
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(3, 160))
-    labels = np.arange(90) % 3
-    bags = [
-        (rng.normal(size=(40, 160)) * 0.98 ** np.arange(160) + centres[label]).astype(np.float32) for label in labels
-    ]
-    voter = NBNN(search="pca").fit(bags[:60], labels[:60])
-    assert voter.score(bags[60:], labels[60:]) > 0.9
+    centres, labels = rng.normal(size=(3, 160)), np.arange(90) % 3
+    bags = [(rng.normal(size=(40, 160)) * 0.98 ** np.arange(160) + centres[one]).astype(np.float32) for one in labels]
+    voter = kind(search="pca").fit(bags[:60], labels[:60])
+    assert voter.score(bags[60:], labels[60:]) > 0.95
     assert 0.3 < voter.recall_ <= 1
-    assert NBNN().fit(bags[:60], labels[:60]).recall_ == 1.0
-    local = LocalNBNN(search="pca").fit(bags[:60], labels[:60])
-    assert local.score(bags[60:], labels[60:]) > 0.9
-    assert 0.3 < local.recall_ <= 1
-
-
-def test_local_votes_equal_the_algorithm_as_printed():
-    (train, labels), (test, _) = make_bags(24, seed=1), make_bags(4, seed=2)
-    voter = LocalNBNN(5, normalise=False).fit(train, labels)
-    bank = np.concatenate(train)
-    owner = np.repeat(labels, [len(bag) for bag in train])
-    votes = voter.votes(test)
-    for row, x in enumerate(np.concatenate(test)):
-        distances = ((bank - x) ** 2).sum(axis=1)
-        order = np.argsort(distances)[:6]
-        background = distances[order[-1]]
-        for column, label in enumerate(voter.classes_):
-            own = [distances[index] for index in order[:-1] if owner[index] == label]
-            expected = background - min(own) if own else 0.0
-            assert votes[row, column] == pytest.approx(expected, rel=1e-3, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"n_neighbors": 0}, "n_neighbors of NBNN must be a whole number of at least 1, got 0"),
-        ({"n_neighbors": 10**6}, "fewer than 1000000 neighbours"),
-        ({"search": "fast"}, "search of NBNN must be one of 'exact', 'pca', got 'fast'"),
-        ({"dtype": "int8"}, "dtype of NBNN must be one of 'float32', 'float16', got 'int8'"),
-        ({"position_weight": -1}, "position_weight of NBNN"),
-    ],
-)
-def test_impossible_settings_are_refused_by_name(settings, says):
-    bags, labels = make_bags(12)
-    with pytest.raises(ValueError, match=says):
-        NBNN(**settings).fit(bags, labels)
+    assert kind().fit(bags[:6], labels[:6]).recall_ == 1
 
 
 def test_a_bank_in_half_precision_names_as_well():
@@ -153,3 +126,161 @@ def test_a_bank_in_half_precision_names_as_well():
     half = NBNN(dtype="float16").fit(train, labels)
     assert half.values_.dtype == np.float16
     assert half.score(test, expected) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"n_neighbors": 0}, "n_neighbors of NBNN must be a whole number of at least 1, got 0"),
+        ({"n_neighbors": 10**6}, "fewer than 1000000 neighbours"),
+        ({"search": "fast"}, "search of NBNN must be one of"),
+        ({"dtype": "int8"}, "dtype of NBNN must be one of"),
+        ({"position_weight": -1}, "position_weight of NBNN"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(settings, says):
+    with pytest.raises(ValueError, match=says):
+        NBNN(**settings).fit(*make_bags(12))
+
+
+# --- a bank that is larger than memory --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path):
+    return make_store(tmp_path / "store")
+
+
+@pytest.fixture
+def queries(tmp_path):
+    return make_store(tmp_path / "queries", 12, seed=5)
+
+
+def no_memory(monkeypatch) -> None:
+    """Every store is too large for memory, and is searched 70 descriptors at a time, for as many queries."""
+    monkeypatch.setattr(nbnn, "needed", lambda *_: 1e9)
+    monkeypatch.setattr(bank_votes, "_MOST", 70)
+
+
+def fitted_both(voter, store, monkeypatch, **more):
+    """Return the voter with its bank in memory, and in the store."""
+    whole = clone(voter).fit(store, **more)
+    no_memory(monkeypatch)
+    parts = clone(voter).fit(store, **more)
+    assert parts.scorer().on_disk
+    assert not whole.scorer().on_disk
+    return whole, parts
+
+
+@pytest.mark.parametrize(
+    "voter",
+    [
+        NBNN(),
+        NBNN(3, normalise=False, power="auto", confidence=0.5),
+        NBNN(position_weight=0.7, dtype="float16"),
+        NBNN(search="pca"),
+        LocalNBNN(4, normalise=False, dtype="float16"),
+        LocalNBNN(power=0.5, position_weight=0.7, confidence=1.0),
+    ],
+    ids=str,
+)
+def test_votes_are_those_of_the_bank_in_memory(voter, store, queries, monkeypatch):
+    weight = np.ones(60)
+    weight[::4] = 0
+    whole, parts = fitted_both(voter, store, monkeypatch, sample_weight=weight)
+    assert len(parts.values_) == 45 * 20
+    np.testing.assert_array_equal(np.asarray(parts.values_), whole.values_)
+    np.testing.assert_array_equal(parts.image_, whole.image_)
+    np.testing.assert_array_equal(parts.mean_, whole.mean_)
+    np.testing.assert_array_equal(parts.votes(queries), whole.votes(queries))
+    assert (parts.temperature_, parts.rejection_threshold_) == (whole.temperature_, whole.rejection_threshold_)
+    assert parts.recall_ == 1
+    again = pickle.loads(pickle.dumps(parts))
+    np.testing.assert_array_equal(again.predict(queries), whole.predict(queries))
+
+
+def test_wide_descriptors_have_the_distances_of_the_search_by_bounds(tmp_path, monkeypatch):
+    store = make_store(tmp_path / "store", 300, dim=200)
+    whole, parts = fitted_both(NBNN().set_options(calibration=0), store, monkeypatch)
+    monkeypatch.setattr(bank_votes, "_MOST", 700)
+    some = store.only(store.names[:5])
+    assert whole.scorer()._rotation is not None
+    np.testing.assert_allclose(parts.votes(some), whole.votes(some), rtol=1e-5, atol=1e-6)
+
+
+def test_a_store_without_positions_or_with_negative_features_is_recognised(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    bags = [Bags.of([(rng.random((20, 4)) + np.eye(4)[index % 2]).astype(np.float16)]) for index in range(20)]
+    bags[-1].values[-1, -1] = -1  # the very last number
+    entries = [Entry(f"{index:02d}", "ab"[index % 2], str(index)) for index in range(20)]
+    write_shard(tmp_path, Recipe(), "f", entries, bags)
+    _, parts = fitted_both(NBNN(position_weight=1.0, power="auto"), Store.open(tmp_path), monkeypatch)
+    assert (parts.positions_, parts.power_) == (False, 1.0)
+
+
+def test_a_match_names_the_training_image_and_box(store, monkeypatch):
+    bags, labels = store.load([4])
+    for voter in fitted_both(NBNN(position_weight=0.1), store, monkeypatch):
+        images, boxes, distances = voter.matches(bags, labels[0])
+        assert (images == 4).all()
+        np.testing.assert_array_equal(boxes, bags.boxes)
+        np.testing.assert_allclose(distances, 0, atol=1e-6)
+
+
+def test_more_images_are_added_to_a_bank_in_memory_only(store, queries, monkeypatch):
+    first, rest = store.only(store.names[:30]), store.only(store.names[30:])
+    whole = NBNN().fit(store)
+    grown = NBNN().fit(first).partial_fit(rest)
+    np.testing.assert_array_equal(grown.votes(queries), whole.votes(queries))
+    no_memory(monkeypatch)
+    for voter in (NBNN().fit(first), grown):
+        with pytest.raises(PatchvoteError, match="larger than memory"):
+            voter.partial_fit(rest)
+
+
+def test_a_model_of_a_bank_on_disk_holds_it(store, queries, tmp_path, monkeypatch):
+    _, voter = fitted_both(NBNN(position_weight=0.5), store, monkeypatch)
+    write_model(Model(voter.scorer(), tuple(voter.classes_), Recipe(), "abc", 1.0, 0.0), tmp_path / "m")
+    bags = queries.load()[0]
+    np.testing.assert_array_equal(read_model(tmp_path / "m").scorer.votes(bags), voter.votes(bags))
+
+
+@pytest.mark.parametrize("voter", [NBNN, LocalNBNN])
+def test_a_budget_that_cannot_be_kept_is_refused_with_the_least_that_can(voter, tmp_path):
+    with pytest.raises(ValueError, match=r"memory must be at least \d\d megabytes for a bank of 1,200 descriptors"):
+        voter().set_options(memory=2).fit(make_store(tmp_path, 60, dim=512))
+
+
+def test_parts_shrink_with_the_budget():
+    size = {"rows": 2_000_000, "width": 1280, "classes": 15, "n_neighbors": 1}
+    small, large = (bank_votes.most_at_once(memory, **size) for memory in (200, 500))
+    assert 512 <= small < large <= 16_384
+    assert bank_votes.needed(2_000_000, 1280) > 50_000
+    assert bank_votes.needed(50_000, 1280) < 1500
+
+
+MEASURED = """
+import sys
+from patchvote import NBNN, LocalNBNN, Store
+from patchvote.utils.machine import forget_peak_memory, give_back_memory, peak_memory
+store = Store.open(sys.argv[1])
+voter = {"nbnn": NBNN, "local-nbnn": LocalNBNN}[sys.argv[2]](dtype=sys.argv[3]).set_options(calibration=0.02)
+small = store.only(store.names[:15])
+voter.fit(small).predict(small.only(small.names[:1]))
+give_back_memory()
+forget_peak_memory()
+before = peak_memory()
+fitted = voter.set_options(memory=float(sys.argv[4])).fit(store)
+fitted.predict(store.only(store.names[:3]))
+assert fitted.scorer().on_disk
+print((peak_memory() - before) / 1e6)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory can only be reset on Linux")
+@pytest.mark.parametrize(("kind", "dtype"), [("nbnn", "float32"), ("local-nbnn", "float16")])
+def test_the_measured_peak_stays_below_the_budget(kind, dtype, tmp_path):
+    make_store(tmp_path, 75, dim=1024, size=250)  # 38 MB in the store, 390 in memory
+    words = [sys.executable, "-c", MEASURED, tmp_path, kind, dtype, "170"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+    assert float(done.stdout) < 170

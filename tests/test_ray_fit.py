@@ -21,11 +21,9 @@ from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK
 from helpers.worker_networks import TracedNetwork
 from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, StoreError, fill
-from patchvote.bags.store import Thinning, thinned
 from patchvote.models.file import read_model
 from patchvote.utils.engine import Engine, TeamEngine
 from patchvote.voters.minibatches import Limits
-from patchvote.voters.on_workers import fit_snbnl
 
 rays = pytest.importorskip("patchvote.engines.ray")
 
@@ -149,7 +147,7 @@ def assert_same_prototypes(many: SNBNL, one: SNBNL, store: Store) -> None:
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("patchvote.voters.prototype_voter.limits", lambda *_, **__: Limits(100, 100))
+    monkeypatch.setattr("patchvote.voters.snbnl.limits", lambda *_, **__: Limits(100, 100))
 
 
 def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_from_a_checkpoint(
@@ -161,23 +159,14 @@ def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_fro
     def stop(record) -> bool:
         return "share_of_pass" in record and record["steps"] >= 9
 
-    ended = fit_snbnl(SNBNL(**settings).set_options(checkpoint=file, callback=stop), store, engine=LocalEngine())
+    ended = SNBNL(**settings).set_options(checkpoint=file, callback=stop).fit_on_workers(store, engine=LocalEngine())
     assert ended.history_[-1]["share_of_pass"] < 1
-    many = fit_snbnl(SNBNL(**settings).set_options(checkpoint=file), store, engine=LocalEngine())
+    many = SNBNL(**settings).set_options(checkpoint=file).fit_on_workers(store, engine=LocalEngine())
     assert_same_prototypes(many, SNBNL(**settings).fit(store), store)
 
 
-def test_gradients_of_a_part_of_every_bag_train_the_prototypes_of_that_part(store, monkeypatch):
-    monkeypatch.setattr("patchvote.bags.store._MAX_TRAINING_DESCRIPTORS", 80)
-    monkeypatch.setattr("patchvote.bags.store._MIN_PER_PHOTO", 2)
-    thin, thinning = thinned(store, seed=3), Thinning.of(len(store), seed=3)
-    assert thinning.most == 2 < store.sizes.max()
-    many = fit_snbnl(SNBNL(**SMALL), store, engine=LocalEngine(), bags=thin, thinning=thinning)
-    assert_same_prototypes(many, SNBNL(**SMALL).fit(thin, store.labels), store)
-
-
 def test_workers_train_the_prototypes_of_one_process(engine, small_blocks, store):
-    many = fit_snbnl(SNBNL(**SMALL), store, engine=engine)
+    many = SNBNL(**SMALL).fit_on_workers(store, engine=engine)
     assert_same_prototypes(many, SNBNL(**SMALL).fit(store), store)
 
 
@@ -195,7 +184,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(eng
             killed.append(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())))
             os.kill(killed[0], signal.SIGKILL)
 
-    many = fit_snbnl(SNBNL(**SMALL).set_options(calibration=0, callback=kill_one), store, engine=engine)
+    many = SNBNL(**SMALL).set_options(calibration=0, callback=kill_one).fit_on_workers(store, engine=engine)
     assert killed
     assert_same_prototypes(many, SNBNL(**SMALL).set_options(calibration=0).fit(store), store)
 

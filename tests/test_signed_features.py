@@ -128,10 +128,12 @@ def test_strangers_are_unfamiliar_by_signed_features(shift):
 
 def test_copies_are_found_by_signed_features():
     rng = np.random.default_rng(5)
-    means = rng.standard_normal((40, 128)) + 4  # much in common, as tokens have
-    means[1::4] = means[::4] + 0.01 * rng.standard_normal((10, 128))
+    parts = rng.standard_normal((40, 9, 128)) + 4  # much in common, as tokens have
+    parts[1::4] = parts[::4] + 0.01 * rng.standard_normal((10, 9, 128))
+    x, y = np.meshgrid([0.0, 0.3, 0.6], [0.0, 0.3, 0.6])
+    boxes = np.stack([x, y, x + 0.4, y + 0.4], axis=-1).reshape(9, 4)
     for shift in (0.0, -4.0):
-        groups = copy_groups(photo_vectors(Bags.of(list((means + shift)[:, None]))))
+        groups = copy_groups(Bags.join([Bags(part + shift, [0, 9], boxes) for part in parts]))
         assert (groups[1::4] == groups[::4]).all()
         assert len(np.unique(groups)) == 30
 

@@ -8,7 +8,7 @@ import pytest
 from patchvote import SNBNL, Bags, Recipe, Store
 from patchvote.bags.shards import Entry, write_shard
 from patchvote.voters.minibatches import Limits
-from test_stoml3 import literal_pseudocode
+from test_ml3 import literal_pseudocode
 from test_voters import make_bags
 
 
@@ -75,7 +75,7 @@ def test_a_store_and_its_bags_give_the_same_voter_and_blocks_a_like_one(tmp_path
     from_store = SNBNL().fit(store)
     from_bags = SNBNL().fit(loaded, names)
     np.testing.assert_allclose(from_store.decision_function(test), from_bags.decision_function(test), rtol=1e-4)
-    monkeypatch.setattr("patchvote.voters.prototype_voter.limits", lambda *_, **__: Limits(100, 100))
+    monkeypatch.setattr("patchvote.voters.snbnl.limits", lambda *_, **__: Limits(100, 100))
     in_blocks = SNBNL(batch_size=50).fit(store)
     assert in_blocks.score(test, expected) > 0.85
 

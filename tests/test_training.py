@@ -1,3 +1,5 @@
+"""The minibatches of a training, from bags in memory and from a store in blocks."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -19,26 +21,27 @@ def photos(count: int = 30) -> Bags:
     return Bags(values, np.concatenate([[0], np.cumsum(sizes)]), boxes)
 
 
-@pytest.fixture
-def store(tmp_path) -> Store:
+@pytest.fixture(params=["bags", "store"])
+def source(request, tmp_path) -> Bags | Store:
     bags = photos()
-    entries = [Entry(f"{index:03d}", "sea", f"{index}") for index in range(len(bags))]
-    write_shard(tmp_path, Recipe(), "f", entries, list(bags))
+    if request.param == "bags":
+        return bags
+    write_shard(tmp_path, Recipe(), "f", [Entry(f"{i:03d}", "sea", f"{i}") for i in range(len(bags))], list(bags))
     return Store.open(tmp_path)
 
 
 def training_data(source: Bags | Store, block: int = 10**6, weight: np.ndarray | None = None) -> TrainingData:
     labels = np.arange(len(source)) % 3
-    return TrainingData(source, labels, np.ones(len(source)) if weight is None else weight, Limits(block, block))
+    data = TrainingData(source, labels, np.ones(len(source)) if weight is None else weight, Limits(block, block))
+    data.mean, data.scale = np.zeros(7), np.ones(7)
+    return data
 
 
 def one_pass(data: TrainingData, size: int = 20, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     moments = data.moments()
-    rng = np.random.default_rng(seed)
-    parts = [
-        (values.copy(), labels, weight)
-        for values, labels, weight in data.minibatches(rng, size, moments.mean, 1 / moments.deviation())
-    ]
+    data.mean, data.scale = moments.mean, 1 / moments.deviation()
+    minibatches = data.minibatches(np.random.default_rng(seed), size)
+    parts = [(values.copy(), labels, weight) for values, labels, weight in minibatches]
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
@@ -55,84 +58,82 @@ def literally(bags: Bags, images: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("block", [10**6, 40, 1])
-def test_a_pass_gives_every_descriptor_once_and_standardised(store, block):
-    expected = in_order(literally(photos(), np.arange(30)))
-    for source in (photos(), store):
-        values, labels, _ = one_pass(training_data(source, block))
-        np.testing.assert_allclose(in_order(values), expected, atol=1e-5)
-        assert sorted(labels) == sorted(photos().owner % 3)
+def test_a_pass_gives_every_descriptor_once_and_standardised(source, block):
+    values, labels, _ = one_pass(training_data(source, block))
+    np.testing.assert_allclose(in_order(values), in_order(literally(photos(), np.arange(30))), atol=1e-5)
+    assert sorted(labels) == sorted(photos().owner % 3)
 
 
-def test_each_descriptor_comes_with_the_class_and_the_weight_of_its_image(store):
+def test_each_descriptor_comes_with_the_class_and_the_weight_of_its_image(source):
     bags, weight = photos(), np.linspace(1, 2, 30)
-    for source in (bags, store):
-        data = training_data(source, 40, weight)
-        rng = np.random.default_rng(0)
-        for values, labels, weights in data.minibatches(rng, 20, np.zeros(7), np.ones(7)):
-            for value, label, counted in zip(values, labels, weights, strict=True):
-                (row,) = np.flatnonzero((bags.values == value[:5]).all(axis=1))
-                assert (bags.owner[row] % 3, weight[bags.owner[row]]) == (label, pytest.approx(counted))
+    for values, labels, weights in training_data(source, 40, weight).minibatches(np.random.default_rng(0), 20):
+        for value, label, counted in zip(values, labels, weights, strict=True):
+            (row,) = np.flatnonzero((bags.values == value[:5]).all(axis=1))
+            assert (bags.owner[row] % 3, weight[bags.owner[row]]) == (label, pytest.approx(counted))
 
 
-def test_images_without_weight_do_not_take_part(store):
+def test_images_without_weight_do_not_take_part(source):
     weight = np.ones(30)
     weight[::2] = 0
-    for source in (photos(), store):
-        values, _, _ = one_pass(training_data(source, weight=weight))
-        np.testing.assert_allclose(in_order(values), in_order(literally(photos(), np.arange(1, 30, 2))), atol=1e-5)
+    values, _, _ = one_pass(training_data(source, weight=weight))
+    np.testing.assert_allclose(in_order(values), in_order(literally(photos(), np.arange(1, 30, 2))), atol=1e-5)
 
 
 @pytest.mark.parametrize("block", [10**6, 40])
-def test_a_choice_of_images_is_the_same_before_and_after_a_pass(store, block):
-    images = np.array([3, 4, 20])
-    for source in (photos(), store):
-        data = training_data(source, block)
-        before = one_pass(data.only(images))
-        one_pass(data)
-        after = one_pass(data.only(images))
-        for first, second in zip(before, after, strict=True):
-            np.testing.assert_array_equal(
-                in_order(first.reshape(len(first), -1)), in_order(second.reshape(len(second), -1))
-            )
+def test_a_choice_of_images_is_the_same_before_and_after_a_pass(source, block):
+    data, images = training_data(source, block), np.array([3, 4, 20])
+    before = one_pass(data.only(images))
+    one_pass(data)
+    for first, second in zip(before, one_pass(data.only(images)), strict=True):
+        np.testing.assert_array_equal(
+            in_order(first.reshape(len(first), -1)), in_order(second.reshape(len(second), -1))
+        )
 
 
-def test_passes_come_in_other_orders_and_a_seed_fixes_them():
-    data = training_data(photos())
+@pytest.mark.parametrize("block", [10**6, 40])
+def test_a_pass_that_is_continued_has_the_minibatches_and_random_numbers_that_remained(source, block):
+    data, rngs = training_data(source, block), [np.random.default_rng(3) for _ in range(2)]
+    whole = [values.copy() for values, _, _ in data.minibatches(rngs[0], 10)]
+    rest = [values.copy() for values, _, _ in data.minibatches(rngs[1], 10, skip=9)]
+    assert len(rest) == len(whole) - 9
+    np.testing.assert_array_equal(np.concatenate(rest), np.concatenate(whole[9:]))
+    assert rngs[0].bit_generator.state == rngs[1].bit_generator.state
+
+
+def test_passes_come_in_other_orders_that_mix_images_and_a_seed_fixes_them():
+    data = training_data(photos(300))
     first, second = one_pass(data, seed=1)[0], one_pass(data, seed=2)[0]
     assert (first != second).any(axis=1).mean() > 0.9
     np.testing.assert_array_equal(first, one_pass(data, seed=1)[0])
-
-
-def test_minibatches_mix_the_images():
-    data = training_data(photos(300))
-    rng = np.random.default_rng(0)
     owner = {tuple(value): image for value, image in zip(photos(300).values.tolist(), photos(300).owner, strict=True)}
-    batch, _, _ = next(data.minibatches(rng, 100, np.zeros(7), np.ones(7)))
+    batch, _, _ = next(training_data(photos(300)).minibatches(np.random.default_rng(0), 100))
     assert len({owner[tuple(value)] for value in batch[:, :5].tolist()}) > 60
 
 
-def test_no_more_than_a_block_of_a_store_is_read_at_once_and_a_small_one_once(store, monkeypatch):
+@pytest.mark.parametrize("source", ["store"], indirect=True)
+def test_no_more_than_a_block_of_a_store_is_read_at_once_and_a_small_one_once(source, monkeypatch):
     loads: list[int] = []
     original = Store.load
-    monkeypatch.setattr(
-        Store,
-        "load",
-        lambda self, indices, dtype: loads.append(int(self.sizes[indices].sum())) or original(self, indices, dtype),
-    )
-    data = training_data(store, block=40)
+
+    def load(self, indices, dtype):
+        loads.append(int(self.sizes[indices].sum()))
+        return original(self, indices, dtype)
+
+    monkeypatch.setattr(Store, "load", load)
+    data = training_data(source, block=40)
     data.power = 0.5  # for which the store holds no moments: they take a pass of their own
     one_pass(data)
-    assert len(loads) >= 2 * store.sizes.sum() / 40
+    assert len(loads) >= 2 * source.sizes.sum() / 40
     assert max(loads) <= 40
     loads.clear()
-    data = training_data(store)
+    data = training_data(source)
     one_pass(data), one_pass(data), one_pass(data.only(np.arange(10)))
-    assert loads == [store.sizes.sum()]
+    assert loads == [source.sizes.sum()]
 
 
-def test_only_images_with_weight_tell_whether_features_are_negative():
+@pytest.mark.parametrize(("weight", "negative"), [([0, 1, 0], True), ([1, 0, 1], False)])
+def test_only_images_with_weight_tell_whether_features_are_negative(weight, negative):
     values = np.ones((900, 2))
-    bags = [values[:600], -values[:300], values[:600]]
-    for weight, negative in (([0, 1, 0], True), ([1, 0, 1], False)):
-        data = TrainingData(Bags.of(bags), np.zeros(3, np.int64), np.array(weight, float), Limits(10_000, 10_000))
-        assert data.has_negative_features() is negative
+    bags = Bags.of([values[:600], -values[:300], values[:600]])
+    data = TrainingData(bags, np.zeros(3, np.int64), np.array(weight, float), Limits(10_000, 10_000))
+    assert data.has_negative_features() is negative

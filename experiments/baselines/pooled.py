@@ -22,11 +22,10 @@ from sklearn.preprocessing import Normalizer
 from sklearn.svm import LinearSVC
 
 from patchvote.bags.bags import Bags
-from patchvote.bags.copies import copy_groups
+from patchvote.bags.copies import equal_groups
 from patchvote.bags.store import Store
-from patchvote.voters.calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from patchvote.voters.labels import hold_out
-from patchvote.voters.votes import softmax
+from patchvote.voters.votes import FEWEST_TO_CALIBRATE, fit_temperature, softmax, threshold_for
 
 Floats = npt.NDArray[np.float32]
 SCALES = ("whole", "first", "last", "each", "all")
@@ -148,12 +147,12 @@ def calibrated(
 ) -> tuple[float, float]:
     """Return the temperature and the threshold of rejection, set on images that a training of their own has not seen.
 
-    Copies of an image are held out together. Without held-out images they are 1 and 0.
+    Exact copies of an image are held out together. Without held-out images they are 1 and 0.
     """
     _, numbers = np.unique(labels, return_inverse=True)
     if share <= 0 or len(labels) < FEWEST_TO_CALIBRATE:
         return 1.0, 0.0
-    keep, out = hold_out(np.arange(len(labels)), numbers, share, seed, copy_groups(vectors))
+    keep, out = hold_out(np.arange(len(labels)), numbers, share, seed, equal_groups([row.tobytes() for row in vectors]))
     if not len(out):
         return 1.0, 0.0
     values = decision_values(train(vectors[keep], labels[keep]), vectors[out])

@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from .photos.find import Photo, find_photos
     from .voters.adapted import Adapted
     from .voters.base import Voter
-    from .voters.local_nbnn import LocalNBNN
     from .voters.moment_ridge import MomentRidge
     from .voters.nbnl import NBNL
-    from .voters.nbnn import NBNN
+    from .voters.nbnn import NBNN, LocalNBNN
     from .voters.snbnl import SNBNL
 
 _MODULES = {
@@ -49,7 +48,7 @@ _MODULES = {
     "Extractor": "bags.extract",
     "Filled": "bags.cache",
     "ImageClassifier": "classifier",
-    "LocalNBNN": "voters.local_nbnn",
+    "LocalNBNN": "voters.nbnn",
     "Match": "models.evidence",
     "Model": "models.model",
     "ModelError": "errors",

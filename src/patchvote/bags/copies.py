@@ -1,7 +1,9 @@
 """Copies among photos: files of the same content, and photos that look nearly the same.
 
-Copies have to be on the same side of every split. Near copies (encoded again, resized, cropped a little, mirrored) have
-vectors that are much nearer to each other than those of the collection usually are, whatever the network.
+Copies have to be on the same side of every split. Photos are near copies (encoded again, resized, cropped a little,
+mirrored) if their features are laid out alike (`moments.layouts`). Crops of one texture and things of one kind show the
+same features in other places, so one limit serves every collection, and two photos are copies or not whatever others
+are there.
 """
 
 from __future__ import annotations
@@ -13,45 +15,43 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .moments import photo_vectors
+from .bags import Bags
+from .moments import MomentBags, layouts, photo_vectors
 from .store import Store
 
 Numbers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
-# Share of the median distance between two photos of the collection below which they are near copies. It finds photos
-# that were saved again at quality 75, mirrored or cropped by a few per cent. With 0.14, all crops of one texture were
-# copies of one another, and no photo could be left out.
-_NEAR = 0.12
-# Share of that distance below which a near copy is certainly one. Of 70 photos of Amazon and Scene-15, saving again at
-# quality 95 leaves at most 0.006; different things that look alike, such as two bikes on white, begin at 0.04.
-_SURE = 0.01
-_FEWEST_FEATURES = 64  # needed to find near copies: with fewer, many vectors are near by chance
-_ALIKE = 1e-5  # distance that two equal vectors may have because of rounding
-_SAMPLE = 500  # photos from which the median distance is estimated
-_ROWS, _NUMBERS = 1024, 1 << 24  # photos compared at once with all others, and cosines: 64 MB
+# Distance, 1 minus the cosine of two layouts, up to which two photos are near copies. Of sixteen different photos, 14
+# are found when saved again at quality 60 or at half their size, all when mirrored or cropped by 8 pixels. Crops of one
+# texture begin at 0.38, different photos at 0.8. In Scene-15, 0.001 % of the pairs are below it, of products on white
+# (Amazon) 0.4 %: these look alike indeed.
+_NEAR = 0.2
+# Distance up to which a near copy is certainly one: saving again at quality 95 leaves 0.001 in the median, and the most
+# similar pair of different products on white has 0.0042.
+_SURE = 0.004
+_FEWEST_FEATURES = 64  # needed to find near copies: with fewer, many layouts are near by chance
+_MOST_NUMBERS = 1 << 27  # of all layouts, 512 MB; of more photos than that, some features are compared
+_DESCRIPTORS = 10_000  # of a store that are read at once
+_ROWS, _COSINES = 1024, 1 << 24  # photos compared at once with all others, and cosines: 64 MB
 _MOST_PAIRS = 1 << 20  # pairs held to link photos, 16 MB: of n photos that are all alike, there are n * n / 2
 _EXAMPLES = 5  # groups that are listed
 _NAMES = 4  # photos that are listed per group
 
 
-def copy_groups(vectors: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
+def copy_groups(images: Bags | Store, keys: Sequence[str] | None = None) -> Numbers:
     """Return the number of the first photo in the group of copies of each photo; its own if it has no copies.
 
-    `vectors` has a row of length 1 per photo (`moments.photo_vectors`), `digests` the digests of their contents.
-
-    Examples
-    --------
-    >>> photos = np.random.default_rng(0).random((4, 100))
-    >>> photos[2] = photos[0] + 0.01
-    >>> photos /= np.linalg.norm(photos, axis=1, keepdims=True)
-    >>> copy_groups(photos).tolist()
-    [0, 1, 0, 3]
-    >>> copy_groups(photos, ["a", "b", "c", "b"]).tolist()
-    [0, 1, 0, 1]
+    Photos of the same key are exact copies; by default those with the same features.
     """
-    count, held = len(vectors), 0
+    return groups_of_layouts(*_layouts_and_keys(images, keys))
+
+
+def groups_of_layouts(looks: Floats, keys: Sequence[Any]) -> Numbers:
+    """Return what `copy_groups` does, from the layouts of photos and what tells equal ones."""
+    count, held = len(looks), 0
     pairs: list[Numbers] = []
-    for more in _pairs(vectors, digests):
+    for more in _pairs(looks, keys):
         pairs.append(more)
         held += len(more)
         if held > _MOST_PAIRS:  # each photo with the first of its group links the same photos
@@ -59,24 +59,33 @@ def copy_groups(vectors: npt.NDArray[Any], digests: Sequence[str] | None = None)
     return linked(np.concatenate(pairs), count)
 
 
-def copy_pairs(vectors: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
-    """Return pairs of photos that are copies, the earlier one first; parameters as for `copy_groups`.
+def copy_pairs(images: Bags | Store, keys: Sequence[str]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """Return pairs of photos that are copies, the earlier one first, and which of them certainly are.
 
     Every photo is also paired with itself or with the first of its exact copies. Pairs may repeat; n photos that are
-    all alike give n² / 2 of them.
+    all alike give n² / 2 of them. Pairs that are not certain look alike, and may differ.
     """
-    return np.concatenate(list(_pairs(vectors, digests)))
-
-
-def are_certain(pairs: Numbers, vectors: npt.NDArray[Any], digests: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which of the pairs of `copy_pairs` are certainly copies; the others look alike, and may differ."""
-    vectors, (one, other) = vectors.astype(np.float32, copy=False), pairs.T
+    looks, keys = _layouts_and_keys(images, keys)
+    pairs = np.concatenate(list(_pairs(looks, keys)))
     distances = np.empty(len(pairs), np.float32)
     for start in range(0, len(pairs), _ROWS):
-        some = slice(start, start + _ROWS)
-        distances[some] = 1 - np.einsum("ij,ij->i", vectors[one[some]], vectors[other[some]])
-    same = np.array([digests[i] == digests[j] for i, j in pairs.tolist()], bool)
-    return np.asarray(same | (distances <= _limit(vectors, _SURE)))
+        one, other = pairs[start : start + _ROWS].T
+        distances[start : start + _ROWS] = 1 - np.einsum("ij,ij->i", looks[one], looks[other])
+    same = np.array([keys[i] == keys[j] for i, j in pairs.tolist()], bool)
+    return pairs, np.asarray(same | (distances <= _SURE))
+
+
+def _layouts_and_keys(images: Bags | Store, keys: Sequence[str] | None) -> tuple[Floats, Sequence[Any]]:
+    """Return the layouts of photos, and what tells equal ones."""
+    least = max(1, images.dim // _FEWEST_FEATURES)
+    every = min(least, -(-len(images) * 3 * images.dim // _MOST_NUMBERS))
+    if isinstance(images, MomentBags):
+        return layouts(images, every), images.keys() if keys is None else keys
+    if isinstance(images, Bags):
+        return layouts(images, every), [row.tobytes() for row in photo_vectors(images)] if keys is None else keys
+    blocks = images.blocks(_DESCRIPTORS, dtype=images.dtype)
+    keys = [entry.digest for entry in images.entries] if keys is None else keys
+    return np.concatenate([layouts(bags, every) for bags, _ in blocks]), keys
 
 
 def linked(pairs: Numbers, count: int) -> Numbers:
@@ -91,11 +100,11 @@ def linked(pairs: Numbers, count: int) -> Numbers:
     return first
 
 
-def _pairs(vectors: npt.NDArray[Any], digests: Sequence[str] | None) -> Iterator[Numbers]:
+def _pairs(looks: Floats, keys: Sequence[Any]) -> Iterator[Numbers]:
     """Yield the pairs of `copy_pairs`, some at a time."""
-    yield _equal_pairs([row.tobytes() for row in vectors] if digests is None else digests)
-    if vectors.shape[1] >= _FEWEST_FEATURES:
-        yield from _near_pairs(vectors.astype(np.float32, copy=False))
+    yield _equal_pairs(keys)
+    if looks.shape[1] >= 3 * _FEWEST_FEATURES:
+        yield from _near_pairs(looks)
 
 
 def equal_groups(digests: Sequence[str]) -> Numbers:
@@ -103,28 +112,20 @@ def equal_groups(digests: Sequence[str]) -> Numbers:
     return _equal_pairs(digests)[:, 0]
 
 
-def _equal_pairs(keys: Sequence[str | bytes]) -> Numbers:
+def _equal_pairs(keys: Sequence[Any]) -> Numbers:
     """Return a pair for each photo: the first photo with the same key, and the photo."""
-    first: dict[str | bytes, int] = {}
+    first: dict[Any, int] = {}
     return np.array([(first.setdefault(key, i), i) for i, key in enumerate(keys)], np.int64).reshape(-1, 2)
 
 
-def _near_pairs(vectors: npt.NDArray[np.float32]) -> Iterator[Numbers]:
-    """Yield pairs of near copies, the earlier photo first; the distance is 1 minus the cosine."""
-    count, least = len(vectors), 1 - _limit(vectors, _NEAR)
-    rows = max(1, min(_ROWS, _NUMBERS // max(1, count)))
+def _near_pairs(looks: Floats) -> Iterator[Numbers]:
+    """Yield pairs of near copies, the earlier photo first."""
+    count = len(looks)
+    rows = max(1, min(_ROWS, _COSINES // max(1, count)))
     for start in range(0, count, rows):
-        one, other = np.nonzero(vectors[start : start + rows] @ vectors[start:].T >= least)
+        one, other = np.nonzero(looks[start : start + rows] @ looks[start:].T >= 1 - _NEAR)
         later = other > one
         yield np.stack([one[later], other[later]], axis=1) + start
-
-
-def _limit(vectors: npt.NDArray[np.float32], share: float) -> float:
-    """Return a share of the median distance between two photos, and at least what rounding makes of equal ones."""
-    count = len(vectors)
-    sample = vectors[np.linspace(0, count - 1, min(count, _SAMPLE)).astype(int)]
-    distances = 1 - (sample @ sample.T)[np.triu_indices(len(sample), 1)]
-    return max(share * float(np.median(distances)) if len(distances) else 0.0, _ALIKE)
 
 
 def groups_of_several(groups: Numbers) -> list[list[int]]:
@@ -156,19 +157,3 @@ def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]
 def _one_per_class(group: list[int], names: Sequence[str], labels: Sequence[str]) -> list[list[str]]:
     first = {labels[i]: names[i] for i in reversed(group)}
     return [[name, label] for label, name in itertools.islice(sorted(first.items()), _NAMES)]
-
-
-def vectors_of(store: Store, features: int, at_once: int) -> npt.NDArray[np.float32]:
-    """Return the vectors of a store's photos, reading at most `at_once` descriptors at once.
-
-    Of very many photos, some features, so that all vectors together have at most `features` numbers, and each as many
-    as finding near copies needs.
-    """
-    every = max(1, min(store.dim // _FEWEST_FEATURES, -(-len(store) * store.dim // features)))
-    vectors, done = np.empty((len(store), -(-store.dim // every)), np.float32), 0
-    for bags, _ in store.blocks(at_once, dtype=store.dtype):
-        part = photo_vectors(bags)[:, ::every]
-        length = np.linalg.norm(part, axis=1, keepdims=True)
-        vectors[done : done + len(bags)] = part / np.where(length > 0, length, 1)
-        done += len(bags)
-    return vectors

@@ -41,6 +41,7 @@ Pack = npt.NDArray[np.int8]
 
 PLACES = 4  # means of r, a r, b r and a b r
 _STEPS = 127  # of one sign in a number of 8 bits
+_LEAST_LAYOUT = 0.02  # of the length of what, for a layout that is more than rounding to 8 bits
 _AT_ONCE = 64  # photos whose vectors are in memory at once: 8 MB with 1,280 features
 
 
@@ -182,10 +183,15 @@ def moments(bags: Bags, basis: Basis) -> Floats:
     result = np.empty((len(bags), moment_count(basis)), np.float32)
     for number, (start, stop) in enumerate(itertools.pairwise(bags.offsets.tolist())):
         r = signed_root(bags.values[start:stop])
-        result[number, : PLACES * dim] = (places(bags.boxes[start:stop]).T @ r / len(r)).ravel()
+        result[number, : PLACES * dim] = _means(r, bags.boxes[start:stop])
         projected = (r - offset) @ directions
         result[number, PLACES * dim :] = (projected.T @ projected / len(r))[upper] * double
     return result
+
+
+def _means(r: Floats, boxes: npt.NDArray[Any]) -> Floats:
+    """Return what and where of a bag: the means of its rooted descriptors, weighted by place."""
+    return np.asarray((places(boxes).T @ r / len(r)).ravel())
 
 
 def moment_count(basis: Basis) -> int:
@@ -229,6 +235,27 @@ def photo_vectors(bags: Bags) -> Floats:
             means[number] = signed_root(bags.values[start:stop]).mean(axis=0, dtype=np.float64)
     size = np.linalg.norm(means, axis=1, keepdims=True)
     return np.asarray(means / np.where(size > 0, size, 1))
+
+
+def layouts(bags: Bags, every: int = 1) -> Floats:
+    """Return how the features of each bag are laid out, with length 1: what copies of a photo are recognised by.
+
+    It is where, less the part that what alone explains; 0 if the parts of a bag have one place. `every` takes every
+    so manieth feature only.
+    """
+    dim, count = bags.dim, len(bags)
+    if isinstance(bags, MomentBags):
+        means = np.concatenate([bags.values, _unpacked(bags.packed[:, dim : PLACES * dim], bags.scale[:, 1:2])], axis=1)
+    else:
+        ranges = itertools.pairwise(bags.offsets.tolist())
+        means = np.stack([_means(signed_root(bags.values[a:b]), bags.boxes[a:b]) for a, b in ranges])
+    parts = means.reshape(count, PLACES, dim)[:, :, ::every]
+    what, where = parts[:, 0], parts[:, 1:]
+    square = squares(what)[:, None]
+    explained = np.einsum("bpd,bd->bp", where, what) / np.where(square > 0, square, 1)
+    rest = np.asarray(where - explained[:, :, None] * what[:, None], np.float32).reshape(count, -1)
+    size = np.linalg.norm(rest, axis=1, keepdims=True)
+    return np.asarray(rest / np.where(size > _LEAST_LAYOUT * np.sqrt(square), size, np.inf), np.float32)
 
 
 def symmetric(linear: npt.NDArray[Any], k: int) -> Floats:

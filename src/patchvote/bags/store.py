@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import copy
-import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -267,24 +266,6 @@ def _newest_numbers(shards: Sequence[Shard]) -> dict[str, int]:
     return numbers
 
 
-@dataclasses.dataclass(frozen=True)
-class Thinning:
-    """Choice of at most `most` descriptors per photo; workers that know it read the same ones."""
-
-    most: int
-    seed: int
-
-    @classmethod
-    def of(cls, photos: int, seed: int) -> Thinning:
-        """Return the choice for a collection of so many photos."""
-        return cls(max(_MIN_PER_PHOTO, _MAX_TRAINING_DESCRIPTORS // photos), seed)
-
-    def part(self, bag: Bags, photo: int) -> Bags:
-        """Return the chosen descriptors of the bag of one photo, given its number in the collection."""
-        rows = random_rows(0, len(bag.values), self.most, self.seed, photo)
-        return Bags(bag.values[rows], np.array([0, len(rows)]), bag.boxes[rows], bag.level[rows])
-
-
 def thinned(store: Store, seed: int, vectors: npt.NDArray[np.float32] | None = None) -> Bags:
     """Read the bags of all photos; for large collections, a random part of every bag.
 
@@ -294,7 +275,7 @@ def thinned(store: Store, seed: int, vectors: npt.NDArray[np.float32] | None = N
     accuracy of all of them (93.5 and 93.6 % over three splits) in a tenth of the time. The first descriptor, that of
     the whole photo, is always among them.
     """
-    most = Thinning.of(len(store), seed).most
+    most = max(_MIN_PER_PHOTO, _MAX_TRAINING_DESCRIPTORS // len(store))
     sizes = np.minimum(store.sizes, most)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     n = int(offsets[-1])

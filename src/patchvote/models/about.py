@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from ..utils.schema import either, listed, number, one_of, record, table, text, whole
-from ..voters.settings import MAX_NAME
+from ..voters.scorer import MAX_NAME
 
 _DIGITS = 16  # of a SHA-256 in hexadecimal: two of a million photos collide with a probability of 1 in 10 million
 _MAX_PHOTOS = 200_000  # whose digests are stored: they take 4 MB of the model's header; of more, none is known

@@ -1,7 +1,6 @@
 """The file of a model: safetensors arrays, and a header of JSON with a checksum over the whole content.
 
-Reading a file runs no code: it yields numbers and text, which are all checked before they are used. A bank of
-descriptors that would take most of the memory stays in the file, and its rows are read when they are searched.
+Reading a file runs no code: it yields numbers and text, which are all checked before they are used.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import io
 import itertools
 import json
 import os
-import threading
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +24,6 @@ from ..utils.files import locked, open_regular, stamp, write_atomically
 from ..utils.machine import memory
 from ..utils.remote import RemotePath
 from ..utils.remote import place as path_of
-from ..utils.row_file import RowFile, opened_again
 from ..utils.schema import brief, flag, listed, record, text
 from ..utils.tensors import (
     Place,
@@ -51,7 +48,6 @@ _KEY, _CHECKSUM = "patchvote_model", "patchvote_checksum"
 _ALGORITHM = "xxh3_64"  # name of the checksum in the header
 _MAX_BYTES = 1 << 40  # of a file; a bank of 100 million descriptors would take a quarter
 _MAX_HEADER = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
-_SHARE_IN_MEMORY = 4  # a bank of more than this part of the memory stays in the file: a search takes several copies
 _OF = "familiarity."  # prefix of the arrays of a familiarity: names of a scorer's arrays have no dots
 _ORDER = "The model comes first, then the photos; `patchvote fit PHOTOS MODEL` makes a model."
 _ATTEMPTS = 20  # to change a file that others change, too: whenever one fails, another process has succeeded
@@ -114,14 +110,9 @@ def read_model(path: str | Path) -> Model:
         scorer = _scorer_class(path, header.get("kind"))
         known = known_arrays(scorer)
         wanted = {name: places[name] for name in known if name in places}
-        stay = _staying(path, wanted, scorer.row_by_row)
-        _check_places(wanted, known, stay)
-        arrays: dict[str, Any] = empty({name: place for name, place in wanted.items() if name not in stay})
+        _check_places(wanted, known)
+        arrays = empty(wanted)
         computed = checksum(itertools.chain(fill(file, wanted, arrays), [metadata[_KEY].encode()]))
-        if stay:
-            rows, lock = opened_again(file), threading.Lock()
-            for name in stay:
-                arrays[name] = RowFile(rows, wanted[name].dtype, wanted[name].shape, wanted[name].start, lock)
     if computed != metadata.get(_CHECKSUM):
         raise ModelError(
             f"{path} is damaged: its content does not have the checksum that it was written with. Take it from a "
@@ -196,21 +187,13 @@ def _check_length(text: str) -> None:
         raise ValueError(f"its header has {len(text):,} characters, more than {_MAX_HEADER:,}")
 
 
-def _staying(path: Path, places: Mapping[str, Place], row_by_row: Container[str]) -> list[str]:
-    """Return the names of the arrays that stay in the file, since they are large and can be read row by row."""
-    if isinstance(path, RemotePath):
-        return []
-    most = memory() // _SHARE_IN_MEMORY
-    return [name for name, place in places.items() if name in row_by_row and place.stop - place.start > most]
-
-
-def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec], stay: Container[str]) -> None:
+def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec]) -> None:
     """Refuse arrays with an impossible type or size before memory is allocated: a file may claim any size."""
     for name, place in places.items():
         axes, types = known[name]
         if len(place.shape) != axes or place.dtype not in types:
             raise ValueError(f"the array {name!r} has {len(place.shape)} axes of {brief(place.dtype)}")
-    if sum(place.stop - place.start for name, place in places.items() if name not in stay) > memory():
+    if sum(place.stop - place.start for place in places.values()) > memory():
         raise MemoryError
 
 

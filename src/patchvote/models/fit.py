@@ -23,18 +23,17 @@ from ..bags.copies import copy_groups, describe_copies
 from ..bags.extract import Described, Extractor
 from ..bags.fill import store_of
 from ..bags.moments import KeptMoments, MomentBags, photo_vectors
-from ..bags.store import Store, Thinning, thinned
+from ..bags.store import Store, thinned
 from ..errors import PatchvoteError, PhotoError
 from ..utils.engine import Engine
 from ..utils.files import temporary_folder
 from ..utils.terminal import Progress, counted, timed
 from ..version import __version__
 from ..voters.base import Voter
-from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION, Familiarity
 from ..voters.labels import hold_out
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
-from ..voters.votes import softmax
+from ..voters.votes import fit_temperature, softmax, threshold_for
 from .about import About, Plain, with_photos
 from .learning_curve import learning_curve
 from .model import Model
@@ -151,7 +150,7 @@ def fit_model(
     with timed(seconds, "training"):
         bags, vectors = _bags_and_vectors(photos, seed)
         keys = photos.bags.keys() if isinstance(photos.bags, MomentBags) else photos.digests
-        groups = copy_groups(vectors, keys)
+        groups = copy_groups(photos.bags, keys)
         split = None if held_out is None else _split(held_out, photos.names, numbers, groups, seed)
         if progress is not None:
             progress("learn", 0, 1)
@@ -161,7 +160,8 @@ def fit_model(
         else:
             split = hold_out(np.arange(len(numbers)), numbers, _HELD_OUT, seed, groups) if split is None else split
             left_out = _from_split(voter, photos, bags, classes[numbers], split, start + budget / 2)
-            fitted = _trained_on_all(voter, photos, bags, classes[numbers], start + budget, seed, engine)
+            more: dict[str, Any] = {} if engine is None else {"method": "fit_on_workers", "engine": engine}
+            fitted = fit_until(voter, start + budget, bags, classes[numbers], **more)
         if progress is not None:
             progress("learn", 1, 1)
     rejection = float(getattr(voter, "rejection", REJECTION))
@@ -219,7 +219,7 @@ def _from_equations(
     scores, together = voter.left_out_, voter.folds_
     if split is not None:
         together = np.where(np.isin(np.arange(len(groups)), split[1]), -1, groups)
-        scores = voter.solved_.ridge.left_out(voter.alpha_, together)
+        scores = voter.solved_.ridge.left_out(voter.alphas_, together)
     images = np.flatnonzero(~np.isnan(scores[:, 0]))
     images = images if split is None else np.intersect1d(images, split[1])
     curve = learning_curve(voter, numbers, groups, seed) if split is None else []
@@ -272,23 +272,6 @@ def _calibrated(fitted: Any, left_out: LeftOut, numbers: Numbers, rejection: flo
 
 
 # --- training within a budget of time ---------------------------------------------------------------------------------
-
-
-def _trained_on_all(
-    voter: Voter,
-    photos: Labelled,
-    bags: Bags,
-    labels: npt.NDArray[Any],
-    until: float,
-    seed: int,
-    engine: Engine | None,
-) -> Any:
-    """Train on all photos, on the workers of an engine if there is one."""
-    more: dict[str, Any] = {}
-    if engine is not None:
-        more = {"method": "fit_on_workers", "engine": engine, "store": photos.bags}
-        more["thinning"] = Thinning.of(len(photos), seed)
-    return fit_until(voter, until, bags, labels, **more)
 
 
 def fit_until(voter: Any, until: float, *data: Any, method: str = "fit", **more: Any) -> Any:

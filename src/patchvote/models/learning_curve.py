@@ -58,7 +58,7 @@ def _right_of_part(voter: Any, numbers: Numbers, groups: Numbers, share: float, 
         rows = rng.permutation(np.flatnonzero(numbers == number))
         kept[rows[: max(1, round(share * len(rows)))]] = True
     together = np.where(kept, np.arange(len(numbers)), -1)
-    answers = voter.solved_.ridge.left_out(voter.alpha_, together)
+    answers = voter.solved_.ridge.left_out(voter.alphas_, together)
     asked = ~kept & ~np.isin(groups, groups[kept])
     return np.asarray(answers[asked].argmax(axis=1) == numbers[asked])
 

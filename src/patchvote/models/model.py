@@ -21,8 +21,7 @@ from ..networks.names import beside
 from ..utils.schema import brief, number, record, text
 from ..voters.familiarity import Familiarity
 from ..voters.registry import check_registered, voter_class
-from ..voters.scorer import Scorer
-from ..voters.settings import MAX_NAME, unstorable
+from ..voters.scorer import MAX_NAME, Scorer, unstorable
 from .about import About, check_about
 
 _MAX_CLASSES = 100_000  # more than four times those of ImageNet-21k

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..bags.copies import copy_groups
-from ..bags.moments import photo_vectors
+from ..bags.copies import groups_of_layouts
+from ..bags.moments import layouts, photo_vectors
 from ..photos.find import Photo
 from ..utils.terminal import Progress
 from .answers import Answer
@@ -33,7 +33,7 @@ def suggested(
     predictor: Predictor, photos: list[Photo], count: int, record: Callable[[Answer], None], progress: Progress | None
 ) -> list[Answer]:
     """Return the answers for the photos that would teach a model most; every answer is recorded before."""
-    answers, vectors, digests = [], [], []
+    answers, vectors, looks, digests = [], [], [], []
     for done, item in enumerate(predictor.described(photos), 1):
         if progress is not None:
             progress("predict", done, len(photos))
@@ -41,11 +41,13 @@ def suggested(
         if item.bag is not None and not answer.known:
             answers.append(answer)
             vectors.append(photo_vectors(item.bag)[0])
+            looks.append(layouts(item.bag)[0])
             digests.append(item.digest)
     if not answers:
         return []
-    probability, every_vector = np.stack([np.asarray(answer.probabilities) for answer in answers]), np.stack(vectors)
-    return [answers[i] for i in next_labels(probability, every_vector, count, copy_groups(every_vector, digests))]
+    probability = np.stack([np.asarray(answer.probabilities) for answer in answers])
+    groups = groups_of_layouts(np.stack(looks), digests)
+    return [answers[i] for i in next_labels(probability, np.stack(vectors), count, groups)]
 
 
 def next_labels(probability: Floats, vectors: npt.NDArray[Any], count: int, groups: Numbers | None = None) -> Numbers:

@@ -21,10 +21,9 @@ from ..models.scores import Scores
 from ..utils.files import open_regular, write_file
 from ..utils.tensors import checksum, contents
 from ..utils.terminal import Progress
-from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION
-from ..voters.prototype_voter import REMEMBERED, compact
-from ..voters.votes import softmax
+from ..voters.snbnl import REMEMBERED, compact
+from ..voters.votes import fit_temperature, softmax, threshold_for
 from .layers import VoteHead
 from .onnx_module import OnnxModule
 from .trunk import Seen

@@ -1,4 +1,4 @@
-"""SMM: the step of `stoml3` as an optimiser of PyTorch."""
+"""SMM: the step of STOML3 as an optimiser of PyTorch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..voters.stoml3 import advance
+from ..voters.ml3 import advance
 
 
 class SMM(torch.optim.Optimizer):

@@ -23,7 +23,7 @@ from ..photos.find import Found, Source, labelled
 from ..utils.arrays import on_device
 from ..utils.files import temporary_folder
 from ..utils.terminal import Progress, counted
-from ..voters.calibration import clearly_less, log_losses
+from ..voters.votes import clearly_less, log_losses
 from .fine_tune import Tuned, TuningSettings, fine_tune, network_beside
 from .trunk import default_start, tunable_graph
 

@@ -2,7 +2,7 @@
 
 A room describes its work as a job and consumes the results. Where the job runs is decided by the engine that the caller
 passes (`engines/`). Items and results travel between machines, so they have to be small:
-paths and row numbers, never pixels or training descriptors.
+paths and numbers, never pixels.
 """
 
 from __future__ import annotations

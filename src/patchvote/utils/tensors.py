@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from .row_file import blocks_of, read_at
 from .schema import brief, listed, record, text, whole
 
 _BLOCK = 1 << 20  # bytes read at once; few enough to stay in cache between reading and hashing
@@ -44,7 +43,7 @@ def contents(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | npt.NDA
     """Yield what a checksum of arrays covers: name, type, shape and values of each."""
     for name in sorted(arrays):
         yield _description(name, arrays[name])
-        yield from blocks_of(arrays[name])
+        yield arrays[name]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +62,7 @@ def _description(name: str, array: npt.NDArray[Any] | Place) -> bytes:
 
 
 def header_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]], metadata: Mapping[str, str]) -> bytes:
-    """Return the header of a file; the parts of each array, which may be a `RowFile`, are stacked in order."""
+    """Return the header of a file; the parts of each array are stacked in order."""
     entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, parts in arrays.items():
@@ -79,8 +78,7 @@ def content_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]]) -> Iterator[mem
     """Yield the bytes that follow the header."""
     for parts in arrays.values():
         for part in parts:
-            for block in blocks_of(part):
-                yield np.ascontiguousarray(block).data
+            yield np.ascontiguousarray(part).data
 
 
 def read_header(file: io.BufferedReader) -> tuple[dict[str, str], dict[str, Place]]:
@@ -174,6 +172,15 @@ def header_bytes(file: io.BufferedReader) -> bytes:
 
 
 def read_rows(file: io.BufferedReader, place: Place, first: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Fill `rows` with consecutive rows of an array, from the row `first` on; `EOFError` where the file ends before."""
-    read_at(file, place.start + first * rows.itemsize * math.prod(place.shape[1:]), rows)
+    """Fill `rows` with consecutive rows of an array, from the row `first` on; `EOFError` where the file ends before.
+
+    The file's buffer, one more copy, is bypassed.
+    """
+    file.raw.seek(place.start + first * rows.itemsize * math.prod(place.shape[1:]), io.SEEK_SET)
+    rest = rows.reshape(-1).view(np.uint8).data
+    while rest:
+        count = file.raw.readinto(rest)
+        if not count:
+            raise EOFError("the file has become shorter")
+        rest = rest[count:]
     return rows

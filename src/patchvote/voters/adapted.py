@@ -27,13 +27,12 @@ import numpy.typing as npt
 from ..bags.moments import MomentBags
 from ..utils.terminal import counted
 from .base import Voter
-from .calibration import fit_temperature
 from .labels import known_labels
 from .moment_ridge import MomentRidge, Vectors
 from .moment_votes import MomentVotes
 from .ridge import Ridge
 from .scorer import Scorer
-from .votes import NONE
+from .votes import NONE, fit_temperature
 
 Floats = npt.NDArray[Any]
 Numbers = npt.NDArray[np.int64]
@@ -160,7 +159,9 @@ class Adapted(Voter):
         self.rejected_ = (~confident if rejected is None else rejected) & ~known
         named = confident & ~self.rejected_
         part = named if named.sum() >= max(_FEWEST, _LEAST_PART * len(photos)) else confident
-        used = np.flatnonzero(part | known | self.insist)
+        # Labelled photos of every class tell that the target shows them: then all of its photos take part.
+        shown = len(np.unique(labels)) == len(self.classes_)
+        used = np.flatnonzero(part | known | shown | self.insist)
         before = self.unadapted_.predict(photos)
         if not self.insist and not known.any():  # labels of the target tell that it shows the classes
             self.refusal_ = _unsafe(self.rejected_[~known], confident[~known])
@@ -236,7 +237,7 @@ class _Domains:
             MomentBags.joined([bags, target]), np.append(weight, np.zeros(len(target))), source.layout
         )
         self.labels, self.classes = np.concatenate([source.class_, numbers]), len(source.classes_)
-        self.alpha = max(source.alpha_, _LEAST_ALPHA)
+        self.alpha = max(float(source.alphas_.min()), _LEAST_ALPHA)
         self.source = np.arange(count)
         self.groups = np.concatenate([source.folds_, count + np.arange(len(target))])
         self.is_target = np.arange(len(self.labels)) >= count

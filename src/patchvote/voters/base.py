@@ -18,19 +18,16 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
-from ..bags.store import Store, Thinning
+from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.engine import Engine
 from ..utils.parameters import Parameters
-from ..utils.row_file import RowFile
 from ..utils.terminal import nearest
-from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from .familiarity import REJECTION
 from .labels import check_labels, hold_out, labels_of
 from .registry import check_registered
-from .scorer import Scorer
-from .settings import fault_of, from_plain, plain, unstorable
-from .votes import NONE, check_bags, softmax
+from .scorer import Scorer, from_plain, plain, unstorable
+from .votes import FEWEST_TO_CALIBRATE, NONE, check_bags, fit_temperature, softmax, threshold_for
 
 Numbers = npt.NDArray[np.int64]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -68,8 +65,7 @@ class FitOptions:
         final training then uses all images. With 0, or fewer than 50 images, the temperature is 1.
     memory : float, default 1500
         Megabytes that learning from a store may take. A store that does not fit is read in blocks of random photos in
-        every pass (SNBNL, NBNL), or its descriptors are kept in a temporary file that is searched part by part (NBNN,
-        LocalNBNN; in the folder that ``TMPDIR`` names).
+        every pass (SNBNL, NBNL), or part by part in every search (NBNN, LocalNBNN).
     checkpoint : path, optional
         File that keeps the state of a training of SNBNL, written every minute. If it exists, `fit` continues from it,
         and the prototypes are those of an uninterrupted training, bit by bit; data and settings must be the same.
@@ -157,10 +153,7 @@ class Voter(Parameters):
     def check_for_model(self) -> None:
         """Refuse a voter of which no model can be made, before it is trained.
 
-        Raises
-        ------
-        PatchvoteError
-            Its kind is not registered or belongs to another class, or a parameter cannot be stored; it is named.
+        Its kind is not registered or belongs to another class, or a parameter cannot be stored.
         """
         check_registered(self.kind, self.scorer_class)
         schema = self.scorer_class.schema
@@ -179,7 +172,6 @@ class Voter(Parameters):
         schema = self.scorer_class.schema
         names = [name for name in (*schema.arrays, *schema.kept) if hasattr(self, f"{name}_")]
         arrays = {name: getattr(self, f"{name}_") for name in names}
-        arrays = {name: array if isinstance(array, RowFile) else np.asarray(array) for name, array in arrays.items()}
         return self.scorer_class(arrays, self._plain_settings(), len(self.classes_), bool(self.positions_))
 
     @classmethod
@@ -207,14 +199,7 @@ class Voter(Parameters):
     ) -> None:
         """Learn new images, of known or new classes, without the images that were learned before.
 
-        Parameters
-        ----------
-        bags, labels
-            New images and their classes.
-        seen : mapping
-            Number of descriptors learned before, per class.
-        rng : Generator
-            Source of random numbers.
+        `seen` is the number of descriptors learned before, per class.
         """
         if not self.can_learn_more:
             raise PatchvoteError(
@@ -222,22 +207,8 @@ class Voter(Parameters):
             )
         self.partial_fit(bags.astype(np.float32), labels)
 
-    def fit_on_workers(self, X: Any, y: Any, *, engine: Engine, store: Store, thinning: Thinning | None = None) -> Self:
-        """Learn as `fit` does, with the help of an engine's workers if the training can be divided among them.
-
-        By default it cannot, and this process learns alone.
-
-        Parameters
-        ----------
-        X, y
-            Training images and their classes, as for `fit`.
-        engine : Engine
-            Engine that runs the workers.
-        store : Store
-            Store from which the workers can read the same images.
-        thinning : Thinning, optional
-            Choice of the descriptors of each bag that are in `X`; all by default.
-        """
+    def fit_on_workers(self, X: Any, y: Any = None, *, engine: Engine) -> Self:
+        """Learn as `fit` does, with the workers of an engine if the training can be divided among them."""
         fitted: Self = self.fit(X, y)
         return fitted
 
@@ -334,9 +305,7 @@ class Voter(Parameters):
 
     def _check_dim(self, store: Store) -> None:
         if store.dim != self.n_features_in_:
-            raise ValueError(
-                f"the store has {store.dim} features per descriptor, but the model has {self.n_features_in_}."
-            )
+            raise ValueError(f"the store has {store.dim} features per descriptor, the model {self.n_features_in_}.")
 
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
         """Return checked images and their labels; a store is not loaded. With `reset`, earlier ones are forgotten."""
@@ -374,7 +343,7 @@ class Voter(Parameters):
         self,
         images: Numbers,
         numbers: Numbers,
-        vectors: Callable[[], npt.NDArray[Any]],
+        source: Bags | Store,
         train: Callable[[Numbers, str], None],
         scores: Callable[[Numbers], npt.NDArray[Any]],
         seed: int | None = None,
@@ -382,13 +351,13 @@ class Voter(Parameters):
     ) -> None:
         """Hold some images out, train on the others and calibrate; then train on all.
 
-        `vectors` returns the vector of every image (copies of an image are held out together), `train` gets images and
-        the purpose of the training, and `scores` returns the mean votes of images after it.
+        Copies of an image in `source` are held out together; `train` gets images and the purpose of the training, and
+        `scores` returns the mean votes of images after it.
         """
         share = self.options.calibration if share is None else share
         self.temperature_, self.rejection_threshold_ = 1.0, 0.0
         if share > 0 and len(images) >= FEWEST_TO_CALIBRATE:
-            groups = copy_groups(vectors())
+            groups = copy_groups(source)
             keep, out = hold_out(images, numbers, share, self._seed() if seed is None else seed, groups)
             if len(out):
                 train(keep, "calibration")
@@ -413,30 +382,21 @@ class Voter(Parameters):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name; with `deep`, also those of a voter among them."""
         params = super().get_params()
-        members = {name: value for name, value in params.items() if deep and isinstance(value, Voter)}
-        return params | {
-            f"{name}__{key}": value for name, member in members.items() for key, value in member.get_params().items()
-        }
+        members = {name: value.get_params() for name, value in params.items() if deep and isinstance(value, Voter)}
+        return params | {f"{name}__{key}": value for name, inner in members.items() for key, value in inner.items()}
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also those of a voter among them; what was learned stays."""
-        known = self.get_params()
         for name, value in params.items():
-            if name not in known:
+            if name not in (known := self.get_params()):
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}.{nearest(name, known)}")
-            owner, _, rest = name.partition("__")
-            if rest:
-                getattr(self, owner).set_params(**{rest: value})
-            else:
-                setattr(self, name, value)
+            owner, _, rest = name.rpartition("__")
+            setattr(getattr(self, owner) if owner else self, rest, value)
         return self
 
     def __sklearn_clone__(self) -> Self:
-        params = self.get_params(deep=False)
-        voter = type(self)(
-            **{n: v.__sklearn_clone__() if isinstance(v, Voter) else copy.deepcopy(v) for n, v in params.items()}
-        )
-        if "options" in vars(self):
+        voter = type(self)(**copy.deepcopy({name: _unfitted(value) for name, value in super().get_params().items()}))
+        if "options" in vars(self):  # scikit-learn wants no other attributes of an estimator that is new
             voter.options = self.options
         return voter
 
@@ -455,13 +415,13 @@ class Voter(Parameters):
 
     def _check_settings(self) -> None:
         """Refuse settings that the scorer's schema refuses; estimator and model file share the one table."""
-        wrong = fault_of(self._plain_settings(), self.scorer_class.schema.settings)
-        if wrong is not None:
-            name, _, rest = wrong.partition(" ")
-            raise ValueError(f"{name} of {type(self).__name__} {rest}.")
+        known = self.scorer_class.schema.settings
+        for name, value in self._plain_settings().items():
+            if name in known and (wrong := known[name](value)) is not None:
+                raise ValueError(f"{name} of {type(self).__name__}{wrong}.")
 
     def _plain_settings(self) -> dict[str, Any]:
-        """Return the settings that a model file stores, as plain values."""
+        """Return the settings that a model file stores, as plain values, with the exponent that is used."""
         known, settings = self.scorer_class.schema.settings, {}
         for name, value in self.get_params(deep=False).items():
             if name in known:
@@ -469,7 +429,7 @@ class Voter(Parameters):
                     settings[name] = plain(value)
                 except ValueError as error:
                     raise ValueError(f"{name} of {type(self).__name__} {error}.") from None
-        return settings
+        return settings | ({"power": self.power_} if hasattr(self, "power_") else {})
 
 
 def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -477,14 +437,15 @@ def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+def _unfitted(value: Any) -> Any:
+    return value.__sklearn_clone__() if isinstance(value, Voter) else value
+
+
 def _holds_bags(X: Any) -> bool:
-    if isinstance(X, Bags) or (isinstance(X, list) and not X):
+    """Whether this is a collection of bags, and not a matrix of one descriptor per image."""
+    if isinstance(X, Bags):
         return True
-    if not isinstance(X, Sequence) or isinstance(X, (str, bytes)) or not len(X):
-        return isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1 and len(X) > 0 and _is_bag(X[0])
-    return _is_bag(X[0])
-
-
-def _is_bag(item: Any) -> bool:
-    array = isinstance(item, np.ndarray) or hasattr(item, "__array__")  # torch tensors count as arrays
-    return isinstance(item, Bags) or (array and item.ndim == 2)
+    listed = isinstance(X, (list, tuple)) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    if not listed or not len(X):
+        return isinstance(X, list)
+    return isinstance(X[0], Bags) or (hasattr(X[0], "__array__") and X[0].ndim == 2)  # tensors of torch as well

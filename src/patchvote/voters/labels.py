@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Numbers = npt.NDArray[np.int64]
+
 # Bounds of the weights of images: outside of them, solvers do not converge.
 _LEAST_WEIGHT, _LARGEST_WEIGHT = 1e-12, 1e12
 
@@ -22,8 +24,6 @@ def check_labels(y: Any, count: int) -> npt.NDArray[Any]:
     from sklearn.utils.validation import column_or_1d
 
     labels = column_or_1d(y, warn=True)
-    if labels.dtype == object and len(labels) and all(label is None for label in labels):
-        raise ValueError("labels are None for every image: every training image needs a label.")
     if labels.dtype == object and len({type(label) for label in labels}) > 1:
         kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
         raise ValueError(f"labels must be all of one type, got {kinds}.")
@@ -49,47 +49,32 @@ def known_labels(target_y: Any, count: int, labels: npt.NDArray[Any]) -> tuple[n
     has_label = np.array([label is not None for label in target_y])
     if len(has_label) != count:
         raise ValueError(f"the target has {count} photos, but {len(has_label)} labels.")
-    if not has_label.any():
-        return has_label, labels[:0]
-    return has_label, check_labels(np.array([label for label in target_y if label is not None]), int(has_label.sum()))
+    known = [label for label in target_y if label is not None]
+    return has_label, check_labels(np.array(known), len(known)) if known else labels[:0]
 
 
 def check_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
     """Return the weight of each image, by default 1; none may be negative, and not all may be 0."""
     if sample_weight is None:
         return np.ones(count)
-    try:
-        weight = np.asarray(sample_weight, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"sample_weight must hold one number per image: {error}.") from None
+    weight = np.asarray(sample_weight, np.float64)
     weight = np.full(count, float(weight)) if weight.ndim == 0 else weight
     if weight.shape != (count,):
         raise ValueError(f"sample_weight.shape == {weight.shape}, expected ({count},): one number per image.")
-    if not np.isfinite(weight).all():
-        raise ValueError("sample_weight has NaN or infinity.")
-    if (weight < 0).any():
-        raise ValueError(f"sample_weight must not be negative, got {weight.min()}.")
-    if not (weight > 0).any():
-        raise ValueError("sample_weight is zero for every image: no image has a weight above 0.")
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise ValueError("sample_weight must not be negative, infinite or NaN.")
     used = weight[weight > 0]
+    if not len(used):
+        raise ValueError("sample_weight is zero for every image: no image has a weight above 0.")
     if used.min() < _LEAST_WEIGHT or used.max() > _LARGEST_WEIGHT:
-        raise ValueError(
-            f"sample_weight must be 0 or from {_LEAST_WEIGHT:g} to {_LARGEST_WEIGHT:g}, got {used.min():g} to "
-            f"{used.max():g}: multiply all by one factor, or set the smallest to 0."
-        )
+        raise ValueError(f"sample_weight must be 0 or from {_LEAST_WEIGHT:g} to {_LARGEST_WEIGHT:g}.")
     return weight
 
 
 def image_weights(
     classes: npt.NDArray[Any], numbers: npt.NDArray[Any], class_weight: Any, sample_weight: Any
 ) -> npt.NDArray[np.float64]:
-    """Return the weight of each image: its sample weight times the weight of its class.
-
-    Examples
-    --------
-    >>> image_weights(np.array(["land", "sea", "sky"]), np.array([0, 0, 0, 2]), "balanced", None)
-    array([0.66666667, 0.66666667, 0.66666667, 2.        ])
-    """
+    """Return the weight of each image: its sample weight times the weight of its class."""
     weight = check_weights(sample_weight, len(numbers))
     if class_weight is None:
         return weight
@@ -102,13 +87,12 @@ def image_weights(
 
 
 def hold_out(
-    images: npt.NDArray[np.int64],
-    labels: npt.NDArray[np.int64],
-    share: float,
-    seed: int,
-    groups: npt.NDArray[np.int64] | None = None,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Split images into those to keep and those to hold out: a share of each class, keeping at least one."""
+    images: Numbers, labels: Numbers, share: float, seed: int, groups: Numbers | None = None
+) -> tuple[Numbers, Numbers]:
+    """Split images into those to keep and those to hold out: a share of each class, keeping at least one.
+
+    Groups are held out as a whole, except those without which a class would have no image left.
+    """
     groups = np.arange(len(labels)) if groups is None else groups
     rng = np.random.default_rng(seed)
     _, first, sizes = np.unique(groups[images], return_index=True, return_counts=True)
@@ -120,18 +104,7 @@ def hold_out(
         class_rows = rng.permutation(np.flatnonzero(labels[leaders] == number))
         count = int(np.searchsorted(np.cumsum(sizes[class_rows]), limit, side="right"))
         out.extend(leaders[class_rows[: min(len(class_rows) - 1, max(1, count))]] if len(class_rows) else [])
-    return split_groups(images, np.array(out, dtype=np.int64), labels, groups)
-
-
-def split_groups(
-    images: npt.NDArray[np.int64],
-    out: npt.NDArray[np.int64],
-    labels: npt.NDArray[np.int64],
-    groups: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Hold out the groups of the images `out`, except groups without which a class would have no image left."""
-    held = np.sort(images[np.isin(groups[images], groups[out])])
-    keep = np.setdiff1d(images, held)
-    lost_classes = np.setdiff1d(labels[images], labels[keep])
+    held = np.sort(images[np.isin(groups[images], groups[np.array(out, np.int64)])])
+    lost_classes = np.setdiff1d(labels[images], labels[np.setdiff1d(images, held)])
     held = held[~np.isin(groups[held], groups[held[np.isin(labels[held], lost_classes)]])]
     return np.setdiff1d(images, held), held

@@ -17,11 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..bags.copies import vectors_of
-from ..bags.moments import photo_vectors
 from ..bags.store import Store
 from ..utils.arrays import Moments, to_float32
-from .votes import centres, check_bags, chunk_rows, has_negative, has_positions, raise_in_place, with_positions
+from .votes import centres, check_bags, chunk_rows, has_negative, has_positions, raise_in_place
 
 # Bytes per descriptor beside its values: box, level, image, row, two orders (one is being drawn), owner.
 _BESIDE = 16 + 2 + 5 * 8
@@ -32,17 +30,9 @@ _FEWEST = 2  # minibatches per block; with fewer, a minibatch would be of too fe
 _ROWS = 256
 _AT_ONCE = 50_000  # descriptors read at once for means and votes
 
-# Descriptors, their class numbers, and their weights.
-Minibatch = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Bags in memory, the image of each of their descriptors, and the descriptors that are used."""
-
-    bags: Bags
-    image: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
+Floats = npt.NDArray[Any]
+Numbers = npt.NDArray[np.int64]
+Minibatch = tuple[Floats, Numbers, Floats]  # descriptors, their class numbers, and their weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +50,7 @@ def limits(
     """Return the limits that keep a training within `memory` megabytes."""
     width = prototypes * classes
     step = _RESERVE + 4 * (_COPIES * width * (dim + 2) + 2 * batch_size * (width + dim))
-    rows = chunk_rows(width)
-    voting = rows * (4 * (3 * width + 3 * (dim + 2)) + 8 * 3 * classes) if votes else 0
+    voting = chunk_rows(width) * (4 * (3 * width + 3 * (dim + 2)) + 8 * 3 * classes) if votes else 0
     free = memory * 1e6 - step - voting
     per_descriptor = dim * itemsize + _BESIDE
     fewest = 2 * _FEWEST * batch_size * per_descriptor
@@ -71,11 +60,20 @@ def limits(
             f"memory must be at least {least:,.0f} megabytes for {classes:,} classes with {prototypes:,} prototypes of "
             f"{dim:,} features and minibatches of {batch_size:,} descriptors, got {memory:g}."
         )
-    whole, half = int(free / per_descriptor), int(free / 2 / per_descriptor)
-    return Limits(half, whole, int(free / 16))  # copies of means are searched in four arrays of float32
+    # Copies of means are searched in four arrays of float32.
+    return Limits(int(free / 2 / per_descriptor), int(free / per_descriptor), int(free / 16))
 
 
-def read_ahead(load: Callable[[npt.NDArray[np.int64]], Any], parts: Sequence[npt.NDArray[np.int64]]) -> Iterator[Any]:
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Bags in memory, the image of each of their descriptors, and the descriptors that are used."""
+
+    bags: Bags
+    image: Numbers
+    rows: Numbers
+
+
+def read_ahead(load: Callable[[Numbers], Any], parts: Sequence[Numbers]) -> Iterator[Any]:
     """Yield what `load` returns for each part; the next one is loaded on a thread while the caller works.
 
     A caller that drops a block before it asks for the next has at most two in memory.
@@ -93,22 +91,29 @@ def read_ahead(load: Callable[[npt.NDArray[np.int64]], Any], parts: Sequence[npt
 class TrainingData:
     """Labelled, weighted images, read as minibatches of descriptors."""
 
-    def __init__(
-        self,
-        source: Bags | Store,
-        labels: npt.NDArray[np.int64],
-        weight: npt.NDArray[np.float64],
-        limits: Limits,
-    ) -> None:
+    def __init__(self, source: Bags | Store, labels: Numbers, weight: npt.NDArray[np.float64], limits: Limits) -> None:
         self.source, self.labels, self.weight, self.limits = source, labels, weight, limits
         self.images = np.flatnonzero(weight > 0)
-        self.positions = True if isinstance(source, Store) else has_positions(source)
-        self.dim = source.dim + 2 * self.positions
+        self.positions = True if isinstance(source, Store) else has_positions(source.boxes)
         # float64 stays float64, everything else becomes float32.
         double = isinstance(source, Bags) and source.values.dtype == np.float64
         self.dtype: type[np.float64] | type[np.float32] = np.float64 if double else np.float32
         self.power = 1.0  # exponent of the power normalisation of features
+        self.mean = self.scale = np.zeros(0)  # by which minibatches are standardised: (x - mean) * scale
         self._cached: Block | None = None
+
+    @property
+    def dim(self) -> int:
+        """Number of features, with those of positions."""
+        return self.source.dim + 2 * self.positions
+
+    @property
+    def descriptors(self) -> int:
+        """Number of descriptors in a pass."""
+        return self._count(self.images)
+
+    def _count(self, images: Numbers) -> int:
+        return int(self.source.sizes[images].sum())
 
     def has_negative_features(self) -> bool:
         """Whether a feature of some photo is negative; of a store, one block of photos is read."""
@@ -116,17 +121,12 @@ class TrainingData:
         starts = range(0, len(block.rows), _ROWS)
         return any(has_negative(block.bags.values[block.rows[start : start + _ROWS]]) for start in starts)
 
-    @property
-    def descriptors(self) -> int:
-        """Number of descriptors in a pass."""
-        return int(self.source.sizes[self.images].sum())
-
-    def only(self, images: npt.NDArray[np.int64]) -> TrainingData:
+    def only(self, images: Numbers) -> TrainingData:
         """Return the same data, restricted to these images."""
         weight = np.zeros_like(self.weight)
         weight[images] = self.weight[images]
         part = TrainingData(self.source, self.labels, weight, self.limits)
-        part.positions, part.dim, part.power = self.positions, self.dim, self.power
+        part.positions, part.power, part.mean, part.scale = self.positions, self.power, self.mean, self.scale
         if self._cached is not None:
             rows = self._cached.rows
             part._cached = dataclasses.replace(self._cached, rows=rows[part.weight[self._cached.image[rows]] > 0])
@@ -140,11 +140,11 @@ class TrainingData:
         for block in self._read(self._parts(images)) if len(images) else ():
             for start in range(0, len(block.rows), _ROWS):
                 rows = block.rows[start : start + _ROWS]
-                moments.update(self._raw(block, rows), None if equal else self._labelled(block, rows)[1])
+                moments.update(self._raw(block, rows), None if equal else self.weight[block.image[rows]])
             del block  # before the next but one is read
         return moments
 
-    def _stored_moments(self) -> tuple[Moments, npt.NDArray[np.int64]]:
+    def _stored_moments(self) -> tuple[Moments, Numbers]:
         """Return moments that need no reading, and the images that they leave out."""
         if isinstance(self.source, Bags):
             return Moments(), self.images
@@ -156,13 +156,7 @@ class TrainingData:
             moments.merge(kept.weight, kept.as_array()[:, : self.source.dim])
         return moments, left
 
-    def vectors(self) -> npt.NDArray[Any]:
-        """Return the vector of each image, without positions; of very many images, only some features."""
-        if isinstance(self.source, Bags):
-            return photo_vectors(self.source)
-        return vectors_of(self.source, self.limits.features, min(self.limits.block, _AT_ONCE))
-
-    def bags(self, images: npt.NDArray[np.int64]) -> Iterator[Bags]:
+    def bags(self, images: Numbers) -> Iterator[Bags]:
         """Yield the bags of some images, in their order; those of a store in small blocks."""
         if isinstance(self.source, Bags):
             yield self.source[images]
@@ -170,75 +164,45 @@ class TrainingData:
         for bags, _ in self.source.blocks(min(self.limits.block, _AT_ONCE), indices=images, dtype=self.source.dtype):
             yield bags
 
-    def sample(self, rng: np.random.Generator, descriptors: int) -> Minibatch:
-        """Return the raw descriptors of random images, about `descriptors` of them."""
+    def sample(self, rng: np.random.Generator, descriptors: int) -> tuple[Floats, Numbers]:
+        """Return the raw descriptors of random images, about `descriptors` of them, and their class numbers."""
         order = rng.permutation(self.images)
         count = max(1, int(np.searchsorted(np.cumsum(self.source.sizes[order]), descriptors, side="right")))
         block = self._block(order[:count])
-        return self._raw(block, block.rows), *self._labelled(block, block.rows)
+        return self._raw(block, block.rows), self.labels[block.image[block.rows]]
 
-    def minibatches(
-        self, rng: np.random.Generator, size: int, mean: npt.NDArray[Any], scale: npt.NDArray[Any], skip: int = 0
-    ) -> Iterator[Minibatch]:
+    def minibatches(self, rng: np.random.Generator, size: int, skip: int = 0) -> Iterator[Minibatch]:
         """Yield minibatches of standardised descriptors: one pass over the data, in random order.
 
         The descriptors of a minibatch are overwritten by those of the next. The first `skip` minibatches are left out:
         the others are the same as in a complete pass, and so are the random numbers that follow it.
         """
-        mean, scale = mean.astype(self.dtype), scale.astype(self.dtype)
         memory = np.empty((0, self.dim), self.dtype)
         parts = self._parts(rng.permutation(self.images))
-        while skip and parts and (count := self._minibatches_of(parts[0], size)) <= skip:
-            rng.permutation(np.arange(self._rows_of(parts[0])))  # the order of a block that need not be read
+        while len(parts) > 1 and (count := self._minibatches_of(parts[0], size)) <= skip:
+            rng.permutation(self._count(parts[0]))  # the order of a block that need not be read
             skip, parts = skip - count, parts[1:]
-        if not parts:  # a checkpoint asked for more than there are
-            return
         for block in self._read(parts):
             order = rng.permutation(block.rows)
             for rows in np.array_split(order, max(1, round(len(order) / size)))[skip:]:
                 if len(memory) < len(rows):
                     memory = np.empty((len(rows), self.dim), self.dtype)
-                self._standardised(block, rows, mean, scale, memory[: len(rows)])
-                yield memory[: len(rows)], *self._labelled(block, rows)
+                image = block.image[rows]
+                x = self._standardised(block, rows, memory[: len(rows)])
+                yield x, self.labels[image], self.weight[image].astype(self.dtype)
             skip = 0
             del block, order, rows  # before the next but one is read
 
     def minibatches_per_pass(self, size: int) -> int:
         """Return about how many minibatches a pass has."""
-        return max(1, round(self.descriptors / size))
+        return self._minibatches_of(self.images, size)
 
-    def _minibatches_of(self, part: npt.NDArray[np.int64], size: int) -> int:
-        return max(1, round(self._rows_of(part) / size))
+    def _minibatches_of(self, images: Numbers, size: int) -> int:
+        return max(1, round(self._count(images) / size))
 
-    def _rows_of(self, part: npt.NDArray[np.int64]) -> int:
-        """Return the number of descriptors of a block with these images."""
-        return int(self.source.sizes[part].sum())
-
-    def _standardised(
-        self,
-        block: Block,
-        rows: npt.NDArray[np.int64],
-        mean: npt.NDArray[Any],
-        scale: npt.NDArray[Any],
-        out: npt.NDArray[Any],
-    ) -> None:
-        """Gather descriptors, and standardise them while they are in the processor's cache."""
-        dim = self.source.dim
-        for start in range(0, len(rows), _ROWS):
-            part, chunk = out[start : start + _ROWS], rows[start : start + _ROWS]
-            if self.dtype is np.float32:
-                to_float32(block.bags.values[chunk], part[:, :dim])
-            else:
-                part[:, :dim] = block.bags.values[chunk]
-            raise_in_place(part[:, :dim], self.power)
-            part[:, :dim] -= mean[:dim]
-            if self.positions:
-                np.subtract(centres(block.bags, chunk), mean[dim:], out=part[:, dim:])
-            part *= scale
-
-    def _parts(self, images: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    def _parts(self, images: Numbers) -> list[Numbers]:
         """Divide images, in the given order, into those of each block."""
-        if isinstance(self.source, Bags) or self._cached is not None or self.descriptors <= self.limits.whole:
+        if self._is_one_block:
             return [images]
         ends = np.cumsum(self.source.sizes[images])
         parts, start = [], 0
@@ -249,31 +213,41 @@ class TrainingData:
             start = stop
         return parts
 
-    def _read(self, parts: list[npt.NDArray[np.int64]]) -> Iterator[Block]:
-        """Yield the blocks of `_parts`. If everything fits into one, that one is cached, and yielded ever after."""
-        if self._cached is None and (isinstance(self.source, Bags) or self.descriptors <= self.limits.whole):
-            self._cached = self._block(self.images)  # in an order that does not depend on the pass
-        if self._cached is not None:
-            return iter([self._cached])
-        return read_ahead(self._block, parts)
+    @property
+    def _is_one_block(self) -> bool:
+        small = isinstance(self.source, Bags) or self.descriptors <= self.limits.whole
+        return small or self._cached is not None
 
-    def _block(self, images: npt.NDArray[np.int64]) -> Block:
+    def _read(self, parts: list[Numbers]) -> Iterator[Block]:
+        """Yield the blocks of `_parts`. If everything fits into one, that one is cached, and yielded ever after."""
+        if not self._is_one_block:
+            return read_ahead(self._block, parts)
+        if self._cached is None:
+            self._cached = self._block(self.images)  # in an order that does not depend on the pass
+        return iter([self._cached])
+
+    def _block(self, images: Numbers) -> Block:
         if isinstance(self.source, Store):
             bags = self.source.load(images, self.source.dtype)[0]
             check_bags(bags)
             return Block(bags, images[bags.owner], np.arange(len(bags.values)))
-        chosen = np.zeros(len(self.source), bool)
-        chosen[images] = True
-        return Block(self.source, self.source.owner, np.flatnonzero(chosen[self.source.owner]))
+        return Block(self.source, self.source.owner, np.flatnonzero(np.isin(self.source.owner, images)))
 
-    def _raw(self, block: Block, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Return normalised descriptors, with the centres of their boxes in 0..1 if positions are used."""
-        values = with_positions(block.bags, rows, self.positions).astype(self.dtype, copy=False)
-        if self.power != 1:
-            values = values.copy() if np.may_share_memory(values, block.bags.values) else values
-            raise_in_place(values[:, : self.source.dim], self.power)
-        return values
+    def _raw(self, block: Block, rows: Numbers, out: Floats | None = None) -> Floats:
+        """Gather descriptors, with the centres of their boxes in 0..1 if positions are used."""
+        out = np.empty((len(rows), self.dim), self.dtype) if out is None else out
+        dim = self.source.dim
+        to_float32(block.bags.values[rows], out[:, :dim])
+        raise_in_place(out[:, :dim], self.power)
+        if self.positions:
+            out[:, dim:] = centres(block.bags, rows)
+        return out
 
-    def _labelled(self, block: Block, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-        image = block.image[rows]
-        return self.labels[image], self.weight[image].astype(self.dtype)
+    def _standardised(self, block: Block, rows: Numbers, out: Floats) -> Floats:
+        """Gather descriptors, and standardise them while they are in the processor's cache."""
+        mean, scale = self.mean.astype(self.dtype), self.scale.astype(self.dtype)
+        for start in range(0, len(rows), _ROWS):
+            part = self._raw(block, rows[start : start + _ROWS], out[start : start + _ROWS])
+            part -= mean
+            part *= scale
+        return out

@@ -17,20 +17,20 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
-from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors, squares
+from ..bags.moments import KeptMoments, MomentBags, parts_of, squares
 from ..bags.store import Store
 from ..networks.bases import Basis, basis_for, random_basis
 from .base import Voter, atomic
-from .calibration import fit_temperature, threshold_for
 from .labels import check_weights, image_weights
 from .moment_votes import MomentVotes
-from .ridge import Ridge, best_strength, folds_of
-from .votes import check_bags, softmax
+from .ridge import Ridge, best_strengths, folds_of
+from .votes import check_bags, fit_temperature, softmax, threshold_for
 
 _AT_ONCE = 20_000  # descriptors of a store that are held in memory at once
 _MOST_IN_MEMORY = 1 << 28  # bytes of vectors that are held at once: those of 2,200 photos with 1,280 features
 _BLOCK = 64  # photos whose vectors are summed at once
 _MOST_EXACT, _LANDMARKS = 3_000, 2_000  # photos of which all products are computed; of more, those with so many
+_TOGETHER = 1.5  # weight of products, beside 1 for the features: better than 1 for photos of another camera
 _LEAST_SIZE = 1e-9  # of differences between photos whose vectors have the length 1: smaller ones are rounding
 _FEWEST_TO_CALIBRATE = 10  # left-out photos
 _TEMPERATURE = 0.09  # over the root of the number of classes, where too few photos can be left out: about what was
@@ -61,16 +61,14 @@ class Solution:
     lifted: Floats | None
     ridge: Ridge
 
-    def linear(self, alpha: float, ridge: Ridge | None = None) -> tuple[npt.NDArray[np.float32], Floats, Floats]:
-        """Return the linear function of moments, its intercepts, and the coefficients of the photos."""
-        ridge = self.ridge if ridge is None else ridge
-        dual = ridge.coefficients(alpha)
+    def linear(self, dual: Floats, intercept: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
+        """Return the linear function of moments and its intercepts, from the coefficients of the photos."""
         coefficients = dual
         if self.lifted is not None:
             coefficients = np.zeros_like(dual)
             coefficients[self.landmarks] = self.lifted @ dual
         linear = self.vectors.function(self.vectors.sums(coefficients))
-        return linear, ridge.intercept - linear.astype(np.float64) @ self.vectors.mean, dual
+        return linear, intercept - linear.astype(np.float64) @ self.vectors.mean
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,7 +105,7 @@ class Vectors:
             for kind, part in enumerate(parts_of(bags.dim)):
                 lengths[kind] += share[rows] @ squares(block[:, part])
         lengths -= [float(mean[part] @ mean[part]) for part in parts_of(bags.dim)]
-        importance = np.array([1.0, layout, 1.0]) * (lengths > _LEAST_SIZE)
+        importance = np.array([1.0, layout, _TOGETHER]) * (lengths > _LEAST_SIZE)
         safe = np.where(importance > 0, lengths, 1.0)
         return cls(bags, whole, mean, np.sqrt(importance / safe / (importance.sum() or 1.0)))
 
@@ -155,10 +153,10 @@ class MomentRidge(Voter):
     Parameters
     ----------
     alpha : float or "auto", default "auto"
-        Strength of the regularisation, for vectors whose mean squared length is 1. "auto" is the largest one that
-        left-out photos do not speak against (`ridge.best_strength`).
-    layout : float, default 0.36
-        Weight of the places of features, beside a weight of 1 for the features and 1 for their products.
+        Strength of the regularisation, for vectors whose mean squared length is 1. "auto" averages the regressions of
+        all strengths that left-out photos do not speak against (`ridge.best_strengths`).
+    layout : float, default 0.3
+        Weight of the places of features, beside a weight of 1 for the features and 1.5 for their products.
     class_weight : dict, "balanced" or None
         Weights of the classes, as in scikit-learn.
     rejection : float, default 0.05
@@ -172,8 +170,8 @@ class MomentRidge(Voter):
         The linear score of a bag's vector.
     offset_, directions_ : arrays of shape (features,) and (features, directions)
         Basis of the products.
-    alpha_ : float
-        Strength of the regularisation that is used.
+    alphas_ : array
+        Strengths of the regularisation whose regressions are averaged.
     left_out_ : array of shape (images, classes)
         Score of each training image had it been left out, together with its copies and some images of every other
         class (`ridge.folds_of`); NaN where its class would be empty.
@@ -202,7 +200,7 @@ class MomentRidge(Voter):
         self,
         alpha: float | str = "auto",
         *,
-        layout: float = 0.36,
+        layout: float = 0.3,
         class_weight: Any = None,
         rejection: float = 0.05,
     ) -> None:
@@ -276,7 +274,7 @@ class MomentRidge(Voter):
         if len(used) < len(weight):
             bags, numbers, weight = bags.rows(used), numbers[used], weight[used]
             groups = None if groups is None else np.asarray(groups)[used]
-        groups = copy_groups(photo_vectors(bags)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        groups = copy_groups(bags) if groups is None else np.unique(groups, return_inverse=True)[1]
         folds = folds_of(numbers, groups)
         balanced = image_weights(self.classes_, numbers, self.class_weight, weight)
         if not (balanced > 0).all():
@@ -284,15 +282,17 @@ class MomentRidge(Voter):
         targets = np.eye(len(self.classes_))[numbers]
         vectors = Vectors.of(bags, balanced, self.layout)
         self.solved_ = solution = solve(vectors, targets, balanced)
-        self.alpha_ = best_strength(solution.ridge, groups) if self.alpha == "auto" else float(self.alpha)
-        self.linear_, self.bias_, dual = solution.linear(self.alpha_)
+        ridge = solution.ridge
+        self.alphas_ = best_strengths(ridge, groups) if self.alpha == "auto" else np.array([float(self.alpha)])
+        dual = ridge.coefficients(self.alphas_)
+        self.linear_, self.bias_ = solution.linear(dual, ridge.intercept)
         self.moments_, self.scale_, self.class_ = bags.packed, bags.scale, numbers.astype(np.int64)
         self.offset_, self.directions_ = bags.basis.offset, bags.basis.directions
         exact = solution.lifted is None
         self._set("weight", None if (weight == 1).all() else weight)
         self._set("dual", dual.astype(np.float32) if exact else None)
         self._set("factor", vectors.scale if exact else None)
-        self.folds_, self.left_out_ = folds, solution.ridge.left_out(self.alpha_, folds)
+        self.folds_, self.left_out_ = folds, ridge.left_out(self.alphas_, folds)
         self._calibrate(numbers)
 
     def _set(self, name: str, array: Floats | None) -> None:
@@ -312,13 +312,9 @@ class MomentRidge(Voter):
 
     def without(self, images: Numbers) -> Self:
         """Return the voter as it would be without some training images, from the same equations."""
-        solution, groups = self.solved_, np.arange(len(self.class_))
-        groups[images] = images[:1]
-        targets = solution.ridge.targets.copy()
-        targets[images] = solution.ridge.left_out(self.alpha_, groups)[images]
+        dual, intercept = self.solved_.ridge.without(self.alphas_, images)
         voter = copy.copy(self)
-        replaced = dataclasses.replace(solution.ridge, targets=targets)
-        voter.linear_, voter.bias_, dual = solution.linear(self.alpha_, replaced)
+        voter.linear_, voter.bias_ = self.solved_.linear(dual, intercept)
         if hasattr(self, "dual_"):
             voter.dual_ = dual.astype(np.float32)
         return voter

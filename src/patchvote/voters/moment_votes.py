@@ -27,8 +27,18 @@ from ..networks.bases import Basis
 from ..utils.machine import blas_threads_for
 from ..utils.onnx_graph import GraphBuilder
 from .export import Exported, added, as_map, cells, centres_of, length, mean_cell, power_nodes, size, softmax_of
-from .scorer import BYTES, FLOATS, WHOLE, Schema, Scorer, check_training_images
-from .settings import AUTO_STRENGTH, CLASS_WEIGHT, SHARE, WEIGHT
+from .scorer import (
+    AUTO_STRENGTH,
+    BYTES,
+    CLASS_WEIGHT,
+    FLOATS,
+    SHARE,
+    WEIGHT,
+    WHOLE,
+    Schema,
+    Scorer,
+    check_training_images,
+)
 from .votes import ROOT, softmax
 
 _CHUNK = 4096  # descriptors whose votes are computed at once
@@ -93,7 +103,7 @@ class MomentVotes(Scorer):
 
     def _linear(self, bags: Bags, linear: npt.NDArray[Any], bias: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         vectors = bags.vectors() if isinstance(bags, MomentBags) else unit(moments(bags, self.basis), self.features)
-        return np.asarray(vectors @ linear.T.astype(np.float32) + bias, np.float64)
+        return np.asarray(vectors.astype(np.float64) @ linear.T + bias, np.float64)
 
     def votes(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the vote of every descriptor; it depends on the bag only by the lengths of its moments."""

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from .base import FitOptions
 from .minibatches import TrainingData
 from .ml3 import hinge_loss, phi_and_gradient
-from .prototype_voter import PrototypeVoter
 from .prototype_votes import NbnlVotes
+from .snbnl import PrototypeVoter
 
 _STEPS_BETWEEN = 20  # steps between two calls of the callback: often enough to keep a time budget of seconds
 _FEWEST_STEPS = 10  # steps per round; a small training set gets more epochs
@@ -106,7 +106,7 @@ class NBNL(PrototypeVoter):
         self.history_ = []
         total = float((data.weight * data.source.sizes).sum())
         lam = 1 / total if self.alpha is None else self.alpha
-        solver = _Solver(data, rng, self.batch_size, self.mean_, self.scale_, lam, self._is_over)
+        solver = _Solver(data, rng, self.batch_size, lam, self._is_over)
         epochs = max(self.epochs, math.ceil(_FEWEST_STEPS / max(1, round(data.descriptors / self.batch_size))))
 
         noise = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim))
@@ -147,13 +147,10 @@ class _Solver:
         data: TrainingData,
         rng: np.random.Generator,
         batch_size: int,
-        mean: npt.NDArray[Any],
-        scale: npt.NDArray[Any],
         alpha: float,
         is_over: Callable[[int], bool],
     ) -> None:
-        self.data, self.rng, self.batch_size, self.mean, self.scale = data, rng, batch_size, mean, scale
-        self.alpha = alpha
+        self.data, self.rng, self.batch_size, self.alpha = data, rng, batch_size, alpha
         self.is_over, self.ended = is_over, False
         self.step = 0
         self.radius = 0.0  # mean squared length of the descriptors seen
@@ -167,7 +164,7 @@ class _Solver:
         """
         for _ in range(epochs):
             mean, count, total = np.zeros_like(weights), 0, 0.0
-            for x, labels, weight in self.data.minibatches(self.rng, self.batch_size, self.mean, self.scale):
+            for x, labels, weight in self.data.minibatches(self.rng, self.batch_size):
                 loss, gradient = gradient_of(weights, x, labels, weight)
                 self.radius = self.radius or float(weight @ np.einsum("ij,ij->i", x, x) / weight.sum())
                 # The rate for strongly convex functions, limited by the length of the descriptors. Where all of them

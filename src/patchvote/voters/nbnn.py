@@ -1,18 +1,17 @@
-"""NBNN: Naive Bayes Nearest Neighbour, and what it shares with LocalNBNN.
+"""NBNN and LocalNBNN: Naive Bayes Nearest Neighbour, with one search per class or one for all.
 
-Nothing is learned: every descriptor of the training images is kept. A descriptor votes for a class with minus its
-squared distance to the nearest descriptor of that class, and the class with the largest mean vote (the smallest sum of
-distances) names the image.
+Nothing is learned: every descriptor of the training images is kept. In NBNN, a descriptor votes for a class with minus
+its squared distance to the nearest descriptor of that class. In LocalNBNN, only classes among the nearest neighbours of
+a descriptor get a vote from it: how much nearer they are than the background, which is the next neighbour.
 
 References
 ----------
 Boiman, Shechtman and Irani, "In Defense of Nearest-Neighbor Based Image Classification", CVPR 2008.
+McCann and Lowe, "Local Naive Bayes Nearest Neighbor for Image Classification", CVPR 2012.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -20,13 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..bags.copies import vectors_of
-from ..bags.moments import photo_vectors
 from ..bags.store import Store
+from ..errors import PatchvoteError
 from ..utils.arrays import to_float32
-from ..utils.row_file import RowFile, blocks_of, temporary_rows
 from ..utils.terminal import nearest
-from .bank_votes import BankVotes, Limits, NeighbourVotes, limits, needed
+from .bank_votes import BankVotes, LocalVotes, NeighbourVotes, OnDisk, most_at_once, needed
 from .base import Numbers, Voter, atomic
 from .labels import check_weights
 from .votes import check_bags, has_negative, has_positions, raised, resolved, with_positions
@@ -37,42 +34,37 @@ _ROWS = 4096  # descriptors that are normalised at once
 _MOST_HELD_OUT = 50
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Descriptors:
-    """Descriptors of images with positions, in memory or in a file, the image number and the box of each."""
-
-    values: npt.NDArray[Any] | RowFile
-    owner: Numbers
-    boxes: npt.NDArray[np.float32]
-    negative: bool = False  # whether a feature is negative
-
-    def of(self, images: Numbers) -> Descriptors:
-        """Return the descriptors of some images."""
-        rows = np.flatnonzero(np.isin(self.owner, images))
-        if len(rows) == len(self.owner):
-            return self
-        values = self.values.take(rows) if isinstance(self.values, RowFile) else self.values[rows]
-        return Descriptors(values, self.owner[rows], self.boxes[rows], self.negative)
-
-
 class BankVoter(Voter):
     """Base of NBNN and LocalNBNN: the bank of training descriptors, and the origin of each."""
 
-    n_neighbors: int
-    normalise: bool
-    power: float | str
-    position_weight: float
-    search: str
-    dtype: str
-    random_state: Any
-
     _scorer: BankVotes
     power_: float
-    values_: npt.NDArray[Any] | RowFile
+    values_: npt.NDArray[Any] | OnDisk
     mean_: npt.NDArray[np.float32]
     class_: npt.NDArray[np.int64]
     image_: npt.NDArray[np.int64]
     boxes_: npt.NDArray[np.float32]
+
+    def __init__(
+        self,
+        n_neighbors: int = 1,
+        *,
+        normalise: bool = True,
+        power: float | str = 1.0,
+        position_weight: float = 0.0,
+        confidence: float = 0.0,
+        search: str = "exact",
+        dtype: str = "float32",
+        random_state: Any = 0,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.normalise = normalise
+        self.power = power
+        self.position_weight = position_weight
+        self.confidence = confidence
+        self.search = search
+        self.dtype = dtype
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Keep the descriptors of labelled images.
@@ -80,7 +72,7 @@ class BankVoter(Voter):
         Parameters
         ----------
         X : Bags, list of arrays, array, or Store
-            Training images. A store may be larger than memory.
+            Training images. A store may be larger than memory; its shards have to stay where they are.
         y : array of shape (images,), optional
             Classes of the images; by default those of the store.
         sample_weight : array of shape (images,), optional
@@ -90,32 +82,27 @@ class BankVoter(Voter):
         source, labels = self._read_labelled(X, y, reset=True)
         numbers = self._set_classes(labels)
         images = np.flatnonzero(check_weights(sample_weight, len(source)) > 0)
-        source = self._in_memory(source)
-        self.positions_ = self.position_weight > 0 and self._has_positions(source, images)
-        every = self._descriptors(source, images, numbers)
-        self.power_ = resolved(self.power, self.power == "auto" and every.negative)
+        source = self._in_memory(source, fitting=True)
+        boxes, negative = self._looked_at(source, images)
+        self.positions_ = self.position_weight > 0 and has_positions(boxes)
+        self.power_ = resolved(self.power, self.power == "auto" and negative)
+        owner = np.repeat(images, source.sizes[images])
 
         def train(part: Numbers, _: str) -> None:
-            chosen = every.of(part)
-            self._set_bank(chosen.values, numbers[chosen.owner], chosen.owner, chosen.boxes)
+            rows = np.isin(owner, part)
+            self._set_bank(self._values(source, part), numbers[owner[rows]], owner[rows], boxes[rows])
 
         def scores(part: Numbers) -> npt.NDArray[Any]:
             held_out = source[part] if isinstance(source, Bags) else source.only([source.names[i] for i in part])
             return self._mean_votes(held_out)
 
-        def vectors() -> npt.NDArray[Any]:
-            if isinstance(source, Bags):
-                return photo_vectors(source)
-            most = self._limits(source, images)
-            return vectors_of(source, most.features, most.rows)
-
         share = min(self.options.calibration, _MOST_HELD_OUT / len(images))
-        self._train_and_calibrate(images, numbers, vectors, train, scores, share=share)
+        self._train_and_calibrate(images, numbers, source, train, scores, share=share)
         return self
 
     @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Add more images, of any class; the result is that of `fit` with all of them.
+        """Add more images, of any class; the result is that of `fit` with all of them, which have to fit in memory.
 
         Parameters
         ----------
@@ -130,19 +117,20 @@ class BankVoter(Voter):
         source, labels = self._read_labelled(X, y, reset=False)
         known, before = self.classes_, self.values_
         numbers = self._set_classes(labels, known)
-        part = np.flatnonzero(check_weights(sample_weight, len(source)) > 0)
-        new = self._descriptors(self._in_memory(source, len(before), fitting=False), part, numbers, len(before))
-        if isinstance(before, RowFile) or isinstance(new.values, RowFile):
-            dtype = np.result_type(before.dtype, new.values.dtype)
-            shape = len(before) + len(new.owner), before.shape[1]
-            values: Any = temporary_rows(itertools.chain(blocks_of(before), blocks_of(new.values)), dtype, shape)
-        else:
-            values = np.concatenate([before, new.values])
+        images = np.flatnonzero(check_weights(sample_weight, len(source)) > 0)
+        source = self._in_memory(source, len(before))
+        if isinstance(before, OnDisk) or isinstance(source, Store):
+            raise PatchvoteError(
+                "all training descriptors together are larger than memory: fit a store that holds all of the photos, "
+                "or raise the option memory."
+            )
+        boxes, _ = self._looked_at(source, images)
+        owner = np.repeat(images, source.sizes[images])
         self._set_bank(
-            values,
-            np.concatenate([np.searchsorted(self.classes_, known)[self.class_], numbers[new.owner]]),
-            np.concatenate([self.image_, new.owner + int(self.image_.max()) + 1]),
-            np.concatenate([self.boxes_, new.boxes]),
+            np.concatenate([before, self._values(source, images)]),
+            np.concatenate([np.searchsorted(self.classes_, known)[self.class_], numbers[owner]]),
+            np.concatenate([self.image_, owner + int(self.image_.max()) + 1]),
+            np.concatenate([self.boxes_, boxes]),
         )
         return self
 
@@ -158,65 +146,49 @@ class BankVoter(Voter):
         self._check_fitted()
         return self._scorer.recall
 
-    # --- training images, in memory or in a file --------------------------------------------------------------------
+    # --- training images, in memory or on disk ----------------------------------------------------------------------
 
-    def _in_memory(self, source: Bags | Store, more: int = 0, *, fitting: bool = True) -> Bags | Store:
+    def _in_memory(self, source: Bags | Store, more: int = 0, *, fitting: bool = False) -> Bags | Store:
         """Read a store if its bank, with `more` descriptors, fits in memory within the budget."""
         if isinstance(source, Bags) or needed(int(source.sizes.sum()) + more, source.dim + 2) > self.options.memory:
             return source
         return self._read(source.load(dtype=np.float32)[0], fitting=fitting)
 
-    def _has_positions(self, source: Bags | Store, images: Numbers) -> bool:
+    def _looked_at(self, source: Bags | Store, images: Numbers) -> tuple[npt.NDArray[np.float32], bool]:
+        """Return the boxes of images, and whether a feature is negative; those of a store are checked."""
+        boxes, negative = [], False
+        for bags in self._bags_of(source, images):
+            boxes.append(bags.boxes)
+            negative = negative or has_negative(bags.values)
+        return np.concatenate(boxes), negative
+
+    def _bags_of(self, source: Bags | Store, images: Numbers) -> Iterator[Bags]:
         if isinstance(source, Bags):
-            return has_positions(source)
-        blocks = source.blocks(self._limits(source, images).rows, indices=images, dtype=source.dtype)
-        return any(has_positions(bags) for bags, _ in blocks)  # as a rule, those of the first image tell
+            yield source if len(images) == len(source) else source[images]
+            return
+        for bags, _ in source.blocks(self._most(source, images), indices=images, dtype=source.dtype):
+            check_bags(bags)
+            yield bags
 
-    def _descriptors(self, source: Bags | Store, images: Numbers, numbers: Numbers, more: int = 0) -> Descriptors:
-        """Return the descriptors of images; those of a store are copied to a temporary file."""
-        if isinstance(source, Bags):
-            bags = source if len(images) == len(source) else source[images]
-            values = with_positions(bags, slice(0, len(bags.values)), self.positions_).astype(self.dtype)
-            return Descriptors(values, images[bags.owner], bags.boxes, has_negative(bags.values))
-        owner = np.repeat(images, source.sizes[images])
-        boxes = np.empty((len(owner), 4), np.float32)
-        # The smallest type that keeps all digits that a bank of this type would have in memory.
-        exact = np.result_type(source.dtype, np.float32 if self.positions_ else np.float16)
-        dtype = np.dtype(np.float16) if self.dtype == "float16" else exact
-        negative = False
+    def _values(self, source: Bags | Store, images: Numbers) -> npt.NDArray[Any] | OnDisk:
+        if isinstance(source, Store):
+            return OnDisk(source, images, self.positions_, self.dtype)
+        (bags,) = self._bags_of(source, images)
+        return with_positions(bags, slice(None), self.positions_).astype(self.dtype)
 
-        def parts() -> Iterator[npt.NDArray[Any]]:
-            nonlocal negative
-            done = 0
-            size = self._limits(source, images, more).rows
-            for bags, _ in source.blocks(size, indices=images, dtype=source.dtype):
-                check_bags(bags)
-                negative = negative or has_negative(bags.values)
-                boxes[done : done + len(bags.values)] = bags.boxes
-                done += len(bags.values)
-                yield with_positions(bags, slice(0, len(bags.values)), True) if self.positions_ else bags.values
-
-        rows = temporary_rows(parts(), dtype, (len(owner), source.dim + 2 * self.positions_))
-        return Descriptors(rows, owner, boxes, negative)
-
-    def _limits(self, store: Store, images: Numbers, more: int = 0) -> Limits:
-        """Return how many descriptors of such a bank may be in memory if it is in a file."""
-        rows, classes = int(store.sizes[images].sum()) + more, len(self.classes_)
-        size = {"rows": rows, "width": store.dim + 2, "classes": classes, "n_neighbors": self.n_neighbors}
-        return limits(self.options.memory, search=self.search, **size)
+    def _most(self, store: Store, images: Numbers) -> int:
+        """Return how many descriptors of such a bank may be in memory if it is on disk."""
+        rows, size = int(store.sizes[images].sum()), {"classes": len(self.classes_), "n_neighbors": self.n_neighbors}
+        return most_at_once(self.options.memory, rows=rows, width=store.dim + 2, **size)
 
     def _at_once(self) -> int:
         scorer = self.scorer()
-        return min(super()._at_once(), scorer.limits.queries) if scorer.in_file else super()._at_once()
+        return min(super()._at_once(), scorer.at_once) if scorer.on_disk else super()._at_once()
 
     # --- the bank ---------------------------------------------------------------------------------------------------
 
     def _set_bank(
-        self,
-        values: npt.NDArray[Any] | RowFile,
-        numbers: Numbers,
-        images: Numbers,
-        boxes: npt.NDArray[np.float32],
+        self, values: npt.NDArray[Any] | OnDisk, numbers: Numbers, images: Numbers, boxes: npt.NDArray[np.float32]
     ) -> None:
         """Set the bank, the mean of its descriptors, and the scorer that indexes it."""
         self.values_, self.class_, self.image_, self.boxes_ = values, numbers, images, boxes
@@ -224,17 +196,16 @@ class BankVoter(Voter):
         self._check_enough()
         self._restored(super().scorer())
 
-    def _feature_sum(self, values: npt.NDArray[Any] | RowFile) -> npt.NDArray[np.float64]:
+    def _feature_sum(self, values: npt.NDArray[Any] | OnDisk) -> npt.NDArray[np.float64]:
         """Return the sum of each feature after its power normalisation; 0 if descriptors are not normalised."""
         total = np.zeros(values.shape[1] - 2 * self.positions_)
-        for start in range(0, len(values) if self.normalise else 0, _ROWS):
-            rows = to_float32(values[start : start + _ROWS])[:, : len(total)]
-            total += raised(rows, self.power_).sum(axis=0, dtype=np.float64)
+        if not self.normalise:
+            return total
+        for part in values.parts(values.images, _ROWS) if isinstance(values, OnDisk) else [values]:
+            for start in range(0, len(part), _ROWS):
+                rows = to_float32(part[start : start + _ROWS])[:, : len(total)]
+                total += raised(rows, self.power_).sum(axis=0, dtype=np.float64)
         return total
-
-    def _plain_settings(self) -> dict[str, Any]:
-        """Return the settings, with the exponent that is used."""
-        return super()._plain_settings() | ({"power": self.power_} if hasattr(self, "power_") else {})
 
     def _check_enough(self) -> None:
         """Refuse a class with fewer descriptors than the votes need."""
@@ -265,9 +236,8 @@ class NBNN(BankVoter):
         Exponent of the weight of a descriptor's vote, the difference of its two largest votes; 0 gives all the same
         weight, as in the paper.
     search : {"exact", "pca"}, default "exact"
-        Search for neighbours. "pca" is approximate; `recall_` is how often it finds the nearest. A bank that does not
-        fit into `FitOptions.memory` is kept in a temporary file and read part by part in every search; votes are the
-        same, and the exact search is then by brute force.
+        Search for neighbours. "pca" is approximate; `recall_` is how often it finds the nearest. A store whose bank
+        does not fit into `FitOptions.memory` is read part by part in every search, which is exact and by brute force.
     dtype : {"float32", "float16"}, default "float32"
         Type of the bank; float16 takes half the memory, and more time.
     random_state : int or None, default 0
@@ -291,27 +261,6 @@ class NBNN(BankVoter):
     scorer_class = NeighbourVotes
     description = "each part of a photo votes by its distance to the most similar part of each class"
 
-    def __init__(
-        self,
-        n_neighbors: int = 1,
-        *,
-        normalise: bool = True,
-        power: float | str = 1.0,
-        position_weight: float = 0.0,
-        confidence: float = 0.0,
-        search: str = "exact",
-        dtype: str = "float32",
-        random_state: Any = 0,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.normalise = normalise
-        self.power = power
-        self.position_weight = position_weight
-        self.confidence = confidence
-        self.search = search
-        self.dtype = dtype
-        self.random_state = random_state
-
     def matches(self, X: Any, label: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         """Return images, boxes and squared distances of the nearest training descriptors of the class `label`.
 
@@ -331,3 +280,54 @@ class NBNN(BankVoter):
             raise ValueError(
                 f"class {str(label)!r} has {counts.min()} descriptors, fewer than {self.n_neighbors} neighbours."
             )
+
+
+class LocalNBNN(BankVoter):
+    """Votes for the classes among the nearest training descriptors.
+
+    Parameters
+    ----------
+    n_neighbors : int, default 10
+        Number of nearest descriptors that vote; the next one is the background.
+    normalise, power, position_weight, confidence, search, dtype, random_state
+        As in `NBNN`.
+
+    Attributes
+    ----------
+    recall_ : float
+        Share of the neighbours that the search finds: 1 for the exact search; for "pca", measured on the bank.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> bags = [rng.normal(loc=label, size=(20, 4)) for label in (0, 3) for _ in range(3)]
+    >>> voter = LocalNBNN(normalise=False).fit(bags, ["sea"] * 3 + ["land"] * 3)
+    >>> voter.predict([np.full((5, 4), 3.0)])
+    array(['land'], dtype='<U4')
+    """
+
+    scorer_class = LocalVotes
+    description = "each part of a photo votes for the classes of the most similar parts"
+
+    def __init__(
+        self,
+        n_neighbors: int = 10,
+        *,
+        normalise: bool = True,
+        power: float | str = 1.0,
+        position_weight: float = 0.0,
+        confidence: float = 0.0,
+        search: str = "exact",
+        dtype: str = "float32",
+        random_state: Any = 0,
+    ) -> None:
+        super().__init__(
+            n_neighbors,
+            normalise=normalise,
+            power=power,
+            position_weight=position_weight,
+            confidence=confidence,
+            search=search,
+            dtype=dtype,
+            random_state=random_state,
+        )

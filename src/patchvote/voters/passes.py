@@ -21,26 +21,27 @@ from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.files import open_regular, write_file
 from ..utils.remote import RemotePath
-from ..utils.schema import flag, listed, record, table, text, whole
-from ..utils.schema import number as real
 from ..utils.tensors import checksum, contents, empty, fill, read_header
-from .minibatches import TrainingData
-from .stoml3 import Stoml3
+from .minibatches import Floats, Numbers, TrainingData
+from .ml3 import Stoml3
 
-Floats = npt.NDArray[Any]
 Arrays = dict[str, Floats]
-Standardisation = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # mean and scale
 
 # Size of the first prototypes: standard deviation of random numbers, factor on descriptors and centres.
 START_SCALE = 0.01
 _SECONDS_BETWEEN = 1.0  # between two records within a pass
 _SECONDS_BETWEEN_WRITES = 60.0  # between two writes of a checkpoint within a pass
-_ROWS = 512  # prototypes whose products with a minibatch are held in memory at once
+_PROTOTYPES = 512  # whose products with a minibatch are held in memory at once
 _MARK, _STATES, _CHECKSUM = "patchvote_snbnl_training", "states", "checksum"
+
+_PROGRESS = ("index", "position", "loss", "dead", "history")  # attributes of `Passes` that a checkpoint keeps
 
 
 class Passes:
-    """A training from the first prototypes, or from a checkpoint, to the last pass; a pass may also be made alone."""
+    """A training from the first prototypes, or from a checkpoint, to the last pass; a pass may also be made alone.
+
+    `name` is the purpose of the training: its checkpoint may hold several.
+    """
 
     def __init__(
         self,
@@ -48,14 +49,11 @@ class Passes:
         data: TrainingData,
         rng: np.random.Generator,
         learner: Stoml3,
-        standardisation: Standardisation,
         batch_size: int,
-        *,
         callback: Callable[[dict[str, Any]], Any] | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.name, self.data, self.rng, self.learner = name, data, rng, learner
-        self.standardisation, self.batch_size = standardisation, batch_size
+        self.name, self.data, self.rng, self.learner, self.batch_size = name, data, rng, learner, batch_size
         self.callback, self.checkpoint = callback, checkpoint
         self.batches = data.minibatches_per_pass(batch_size)
         self.passes = 1
@@ -63,7 +61,9 @@ class Passes:
         self.loss = 0.0  # sum over the minibatches of this pass
         self.history: list[dict[str, Any]] = []
         self._random: Any = None  # state of the generator at the beginning of the pass
-        self._begun, self._reported, self._before = time.perf_counter(), time.perf_counter(), 0
+        self._reported = time.perf_counter()
+        if checkpoint is not None and (saved := checkpoint.of(name)) is not None:
+            self._restore(*saved)
 
     @property
     def weights(self) -> Floats:
@@ -73,7 +73,6 @@ class Passes:
     def run(self, max_iter: int, min_steps: int) -> None:
         """Make all passes that remain; over the last one, prototypes are averaged, which smooths large steps."""
         self.passes = max(max_iter, math.ceil(min_steps / self.batches))
-        self._begun, self._before = time.perf_counter(), self.index * self.batches + self.position
         while self.index < self.passes:
             last = self.index == self.passes - 1
             if last and self.position == 0:
@@ -95,10 +94,8 @@ class Passes:
 
         With `reseed`, dead prototypes are initialised again.
         """
-        self._random, before = self.rng.bit_generator.state, self.position
-        for x, labels, weight in self.data.minibatches(
-            self.rng, self.batch_size, *self.standardisation, skip=self.position
-        ):
+        self._random = self.rng.bit_generator.state
+        for x, labels, weight in self.data.minibatches(self.rng, self.batch_size, self.position):
             # Before the step: of an interrupted pass, the minibatch that shows dead prototypes always remains.
             if self.checkpoint is not None and self.checkpoint.is_due():
                 self._save()
@@ -106,9 +103,7 @@ class Passes:
                 return False
             self.loss += self.learner.step(x, labels, weight)
             self.position += 1
-        if self.position == before and self.checkpoint is not None:  # no pass has as many minibatches as it says
-            raise self.checkpoint.damaged()
-        weights, x = self.learner.weights, np.asarray(x)  # on workers, this process has only the numbers of rows
+        weights = self.learner.weights
         dead = dead_prototypes(weights, x)
         if reseed and len(dead):
             seed_anew(weights, dead, x, labels, self.rng)
@@ -120,12 +115,7 @@ class Passes:
         record = {"training": self.name, "pass": index, "passes": self.passes, "steps": self.learner.t}
         record |= {"loss": self.loss / max(1, self.position)}
         if not complete:
-            done = self.index * self.batches + self.position
-            rate = (done - self._before) / max(time.perf_counter() - self._begun, 1e-9)
-            left = max(0, self.passes * self.batches - done)
             record |= {"complete": False, "share_of_pass": min(1.0, self.position / self.batches)}
-            record["descriptors_per_second"] = rate * self.data.descriptors / self.batches
-            record["seconds_left"] = left / rate if rate > 0 else math.inf
         return record
 
     def _report(self) -> bool:
@@ -146,36 +136,25 @@ class Passes:
             arrays["mean"] = self.learner.mean
         state = {
             "finished": finished,
-            "pass": self.index,
-            "position": self.position,
             "step": self.learner.t,
             "averaged": self.learner.averaged,
-            "loss": self.loss,
-            "dead": self.dead,
-            "history": self.history,
             "random": self._random,
         }
+        state |= {name: getattr(self, name) for name in _PROGRESS}
         self.checkpoint.write(self.name, arrays, state)
 
-    def restore(self, arrays: Arrays, state: dict[str, Any]) -> None:
+    def _restore(self, arrays: Arrays, state: dict[str, Any]) -> None:
         """Continue from the arrays and the state that a checkpoint holds."""
-        self.index, self.position = state["pass"], state["position"]
-        self.loss, self.dead, self.history = state["loss"], state["dead"], state["history"]
-        self.learner.restore(arrays["weights"], arrays.get("mean"), state["step"], state["averaged"])
-        try:
-            self.rng.bit_generator.state = state["random"]
-        except (KeyError, OverflowError, TypeError, ValueError):
-            if self.checkpoint is None:
-                raise
-            raise self.checkpoint.damaged() from None
+        for name in _PROGRESS:
+            setattr(self, name, state[name])
+        self.learner.restore(arrays["weights"].copy(), arrays.get("mean"), state["step"], state["averaged"])
+        self.rng.bit_generator.state = state["random"]
 
 
 # --- first prototypes, and new ones for those that no descriptor activates --------------------------------------------
 
 
-def first_prototypes(
-    values: Floats, labels: npt.NDArray[np.int64], count: int, classes: int, start: str, seed: int
-) -> Floats:
+def first_prototypes(values: Floats, labels: Numbers, count: int, classes: int, start: str, seed: int) -> Floats:
     """Return `count` points per class from a sample: random descriptors ("data") or k-means centres ("kmeans")."""
     rng = np.random.default_rng(seed)
     result = np.empty((count, classes, values.shape[1]), dtype=values.dtype)
@@ -187,11 +166,11 @@ def first_prototypes(
                 "larger memory."
             )
         class_rows = rng.choice(class_rows, size=min(len(class_rows), max(count, 5000)), replace=False)
-        result[:, number] = _centres(values[class_rows], count, start, rng)
+        result[:, number] = _centres_of(values[class_rows], count, start, rng)
     return result
 
 
-def _centres(values: Floats, count: int, start: str, rng: np.random.Generator) -> Floats:
+def _centres_of(values: Floats, count: int, start: str, rng: np.random.Generator) -> Floats:
     if start == "kmeans" and len(values) > count:
         from sklearn.cluster import MiniBatchKMeans
 
@@ -200,19 +179,18 @@ def _centres(values: Floats, count: int, start: str, rng: np.random.Generator) -
     return values[rng.choice(len(values), size=count, replace=len(values) < count)]
 
 
-def dead_prototypes(weights: Floats, x: Floats) -> npt.NDArray[np.int64]:
+def dead_prototypes(weights: Floats, x: Floats) -> Numbers:
     """Return the indices, in ``weights.reshape(-1, features)``, of prototypes that no descriptor activates.
 
     Such a prototype gets no gradient and would never learn.
     """
     flat = weights.reshape(-1, weights.shape[2])
-    largest = [(flat[start : start + _ROWS] @ x.T).max(axis=1) for start in range(0, len(flat), _ROWS)]
+    starts = range(0, len(flat), _PROTOTYPES)
+    largest = [(flat[start : start + _PROTOTYPES] @ x.T).max(axis=1) for start in starts]
     return np.flatnonzero(np.concatenate(largest) <= 0)
 
 
-def seed_anew(
-    weights: Floats, dead: npt.NDArray[np.int64], x: Floats, labels: npt.NDArray[np.int64], rng: np.random.Generator
-) -> None:
+def seed_anew(weights: Floats, dead: Numbers, x: Floats, labels: Numbers, rng: np.random.Generator) -> None:
     """Replace dead prototypes by random descriptors of their class, made as small as first prototypes."""
     for index in dead:
         prototype, number = divmod(int(index), weights.shape[1])
@@ -222,22 +200,6 @@ def seed_anew(
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
-
-_COUNT = whole(0, 1 << 53)
-_TABLE = lambda value: None if isinstance(value, dict) else " must be a table"  # noqa: E731
-_STATE = record(
-    {
-        "finished": flag,
-        "pass": _COUNT,
-        "position": _COUNT,
-        "step": _COUNT,
-        "averaged": _COUNT,
-        "loss": real(-1e300, 1e300),
-        "dead": _COUNT,
-        "history": listed(_TABLE),
-        "random": _TABLE,
-    }
-)
 
 
 class Checkpoint:
@@ -261,20 +223,13 @@ class Checkpoint:
         """Whether the last write is so long ago that the next one is due."""
         return time.monotonic() - self._written >= _SECONDS_BETWEEN_WRITES
 
-    def of(self, training: str, shape: tuple[int, ...]) -> tuple[Arrays, dict[str, Any]] | None:
+    def of(self, training: str) -> tuple[Arrays, dict[str, Any]] | None:
         """Return the arrays and the state of a training; None if it has not begun."""
         if training not in self._states:
             return None
         prefix = f"{training}."
-        arrays = {name[len(prefix) :]: a for name, a in self._arrays.items() if name.startswith(prefix)}
-        # A checksum shows that the file is as it was written, not that a training of ours wrote it.
-        if "weights" not in arrays or not all(_are_prototypes(array, shape) for array in arrays.values()):
-            raise self.damaged()
+        arrays = {name.removeprefix(prefix): a for name, a in self._arrays.items() if name.startswith(prefix)}
         return arrays, self._states[training]
-
-    def damaged(self) -> PatchvoteError:
-        """Return the error of a file whose content cannot be right."""
-        return PatchvoteError(f"{self.path} is damaged: remove it to begin anew, or restore it from a backup.")
 
     def write(self, training: str, arrays: Arrays, state: dict[str, Any]) -> None:
         """Replace what the file holds of a training, atomically."""
@@ -292,27 +247,22 @@ class Checkpoint:
         try:
             with open_regular(self.path) as file:
                 metadata, places = read_header(file)
-                arrays = empty(places)
-                computed = checksum([*fill(file, places, arrays), _texts(metadata)]) if _MARK in metadata else ""
+                self._arrays = empty(places)
+                computed = checksum([*fill(file, places, self._arrays), _texts(metadata)])
         except OSError as error:
             raise PatchvoteError(f"{self.path} cannot be read: {error.strerror or error}.") from error
         except ValueError as error:
             raise PatchvoteError(f"{self.path} is not a checkpoint of SNBNL: {error}.") from None
         if _MARK not in metadata:
             raise PatchvoteError(f"{self.path} is not a checkpoint of SNBNL: move it away, or name another.")
-        try:
-            states = json.loads(metadata[_STATES])
-            sound = metadata[_CHECKSUM] == computed and table(_STATE, text(20))(states) is None
-        except (KeyError, ValueError, RecursionError):
-            sound = False
-        if not sound:
-            raise self.damaged()
+        if metadata.get(_CHECKSUM) != computed:
+            raise PatchvoteError(f"{self.path} is damaged: remove it to begin anew, or restore it from a backup.")
         if metadata[_MARK] != self.mark:
             raise PatchvoteError(
                 f"{self.path} is of another training (other photos, classes or settings): move it away, or name "
                 "another."
             )
-        self._arrays, self._states = arrays, states
+        self._states = json.loads(metadata[_STATES])
 
 
 def training_mark(
@@ -324,10 +274,6 @@ def training_mark(
     content = [np.array([source.content()])] if isinstance(source, Store) else list(vars(source).values())
     texts = json.dumps([settings, classes.tolist()], sort_keys=True, default=str).encode()
     return checksum([texts, data.labels, data.weight, *content, *arrays])
-
-
-def _are_prototypes(array: npt.NDArray[Any], shape: tuple[int, ...]) -> bool:
-    return array.shape == shape and array.dtype in (np.float32, np.float64) and bool(np.isfinite(array).all())
 
 
 def _texts(metadata: Mapping[str, str]) -> bytes:

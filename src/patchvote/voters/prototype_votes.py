@@ -23,9 +23,26 @@ from .export import (
     weight_nodes,
 )
 from .ml3 import phi
-from .scorer import FLOATS, MAX_NUMBER, WHOLE, DescriptorScorer, Schema, check_boxes, check_numbers
-from .settings import AT_LEAST_ONE, CLASS_WEIGHT, CONFIDENCE, NONE, POWER, SEED, STRENGTH, WEIGHT, Q, from_plain
-from .votes import raised
+from .scorer import (
+    AT_LEAST_ONE,
+    CLASS_WEIGHT,
+    CONFIDENCE,
+    FLOATS,
+    MAX_NUMBER,
+    NONE,
+    POWER,
+    SEED,
+    STRENGTH,
+    WEIGHT,
+    WHOLE,
+    DescriptorScorer,
+    Q,
+    Schema,
+    check_boxes,
+    check_numbers,
+    from_plain,
+)
+from .votes import chunk_rows, raised
 
 _ARRAYS = {"weights": (3, FLOATS), "mean": (1, FLOATS), "scale": (1, FLOATS)}
 _MEMORY = {"memory_values": (2, FLOATS), "memory_boxes": (2, FLOATS), "memory_class": (1, WHOLE)}
@@ -79,9 +96,9 @@ class PrototypeVotes(DescriptorScorer):
         return int(self.arrays["weights"].shape[-1]) - 2 * self.positions
 
     @property
-    def width(self) -> int:
-        """Numbers held in memory per descriptor while votes are computed: one product per prototype."""
-        return len(self.arrays["weights"]) * self.classes
+    def chunk(self) -> int:
+        """Number of descriptors whose votes are computed at once: each has one product per prototype."""
+        return chunk_rows(len(self.arrays["weights"]) * self.classes)
 
     @property
     def power(self) -> float:

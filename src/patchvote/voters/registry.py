@@ -12,7 +12,6 @@ The names of our voters and "auto" are reserved.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -31,86 +30,55 @@ DEFAULT = "moment-ridge"
 AUTO = "auto"  # name by which users leave the choice to patchvote
 GROUP = "patchvote.voters"
 
-
-@dataclasses.dataclass(frozen=True)
-class _Own:
-    """A voter of this package: ``module:Class`` of the estimator and of its scorer."""
-
-    voter: str
-    scorer: str
-
-
-OWN = {
-    "moment-ridge": _Own("moment_ridge:MomentRidge", "moment_votes:MomentVotes"),
-    "snbnl": _Own("snbnl:SNBNL", "prototype_votes:SnbnlVotes"),
-    "nbnl": _Own("nbnl:NBNL", "prototype_votes:NbnlVotes"),
-    "nbnn": _Own("nbnn:NBNN", "bank_votes:NeighbourVotes"),
-    "local-nbnn": _Own("local_nbnn:LocalNBNN", "bank_votes:LocalVotes"),
+OWN = {  # estimator and scorer of each voter of this package
+    "moment-ridge": ("moment_ridge:MomentRidge", "moment_votes:MomentVotes"),
+    "snbnl": ("snbnl:SNBNL", "prototype_votes:SnbnlVotes"),
+    "nbnl": ("nbnl:NBNL", "prototype_votes:NbnlVotes"),
+    "nbnn": ("nbnn:NBNN", "bank_votes:NeighbourVotes"),
+    "local-nbnn": ("nbnn:LocalNBNN", "bank_votes:LocalVotes"),
 }
 
 
 def kinds() -> tuple[str, ...]:
-    """Return the names of all voters; those of other packages come last.
-
-    Examples
-    --------
-    >>> kinds()[:5]
-    ('moment-ridge', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn')
-    """
-    return *OWN, *sorted(name for name in _others() if not _is_reserved(name))
+    """Return the names of all voters; those of other packages come last."""
+    return *OWN, *sorted(set(_others()) - {AUTO, *OWN})
 
 
 def kind_of(name: str) -> str:
     """Return the kind of this name."""
-    if name in OWN or (name in _others() and not _is_reserved(name)):
-        return name
-    raise PatchvoteError(f"there is no voter {name!r}.{nearest(name, kinds())}")
+    if name not in OWN and name not in kinds():
+        raise PatchvoteError(f"there is no voter {name!r}.{nearest(name, kinds())}")
+    return name
 
 
 def voter_class(kind: str) -> type[Voter]:
     """Return the estimator class of a kind."""
-    if kind in OWN:
-        estimator: type[Voter] = _import_own(OWN[kind].voter)
-        return estimator
-    return _load_other(kind)
+    estimator: type[Voter] = _import_own(OWN[kind][0]) if kind in OWN else _load_other(kind)
+    return estimator
 
 
 def scorer_class(kind: str) -> type[Scorer]:
     """Return the scorer class of a kind; for voters of this package, the estimator is not imported."""
-    if kind in OWN:
-        scorer: type[Scorer] = _import_own(OWN[kind].scorer)
-        return scorer
-    return _load_other(kind).scorer_class
-
-
-def is_own(voter: Voter) -> bool:
-    """Whether a voter is of one of the classes in this registry, and no subclass of one."""
-    return voter.kind in OWN and type(voter) is voter_class(voter.kind)
+    scorer: type[Scorer] = _import_own(OWN[kind][1]) if kind in OWN else _load_other(kind).scorer_class
+    return scorer
 
 
 def check_registered(kind: str, scorer: type[Scorer]) -> None:
     """Refuse a scorer that a file of its kind would not bring back: its kind is unknown or that of another class."""
     place = f"{scorer.__module__}:{scorer.__qualname__}"
-    if kind in OWN:
-        known: type[Scorer] = scorer_class(kind)
-    elif _is_reserved(kind):
+    if kind == AUTO:
         raise PatchvoteError(f"the kind of {place} is {kind!r}, a name of patchvote itself: give it another.")
-    elif kind not in _others():
+    if kind not in OWN and kind not in kinds():
         raise PatchvoteError(
             f"the kind of {place}, {kind!r}, is not registered, so that its models could not be read again. Add an "
             f"entry point {kind!r} to the group {GROUP!r} of its package."
         )
-    else:
-        known = scorer_class(kind)
+    known = scorer_class(kind)
     if known is not scorer:
         raise PatchvoteError(
             f"the kind of {place} is {kind!r}, but that is the kind of {known.__module__}:{known.__qualname__}: a "
             "model would be read as one of the other. Give it another kind."
         )
-
-
-def _is_reserved(name: str) -> bool:
-    return name == AUTO or name in OWN
 
 
 def _import_own(path: str) -> Any:

@@ -10,7 +10,9 @@ u = W^(1/2) 1 / sqrt(n), the fitted values of W^(1/2) Y are H W^(1/2) Y with the
 
     H = u u' + U diag(s / (s + n alpha)) U' .
 
-So one decomposition serves every alpha, and without another training gives
+So one decomposition serves every alpha, and averages of regressions: photos that were left out seldom decide between
+strengths of the regularisation, and the mean of all those that they allow is right more often than any single one.
+Without another training the decomposition gives
 
 - the coefficients a = W^(1/2) U diag(1 / (s + n alpha)) U' W^(1/2) (Y - b);
 - the answer for photos g had they been left out, Y_g - W_g^(-1/2) (I - H_gg)^(-1) ((I - H) W^(1/2) Y)_g (copies of a
@@ -32,15 +34,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .calibration import fit_temperature, log_losses
-from .votes import softmax
+from .votes import fit_temperature, log_losses, softmax
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
+Strengths = float | Floats  # one strength of the regularisation, or several whose regressions are averaged
 
 # Strengths that are tried, in units of the mean squared length of the centred vectors.
 STRENGTHS = 10.0 ** np.arange(-4, 1.01, 0.25)
 DEFAULT_STRENGTH = 0.1  # where no photo can be left out; with one photo per class, it hardly matters
+_ERRORS = 2.5  # standard errors that left-out photos must speak against a strength
 _LEAST_FOLDS = 10
 _DECIMALS = 10  # of answers for left-out photos
 _EPSILON = 1e-12  # least 1 - h: a photo that alone decides its own answer has none when it is left out
@@ -93,21 +96,34 @@ class Ridge:
         """Weighted mean of the targets, b: the answer at the weighted mean of the photos."""
         return np.asarray(self.weight @ self.targets / len(self.weight))
 
-    def coefficients(self, alpha: float, targets: Floats | None = None) -> Floats:
+    def coefficients(self, alpha: Strengths) -> Floats:
         """Return the coefficient of each photo for each class, ``(photos, classes)``; each column sums to 0."""
-        targets = self.targets if targets is None else targets
-        shrunk = self._turned(targets) / (self.values + len(self.weight) * alpha)[:, None]
-        return np.asarray(self._root * (self.vectors @ shrunk))
+        shrinkage = 1 / (self.values[:, None] + len(self.weight) * np.atleast_1d(alpha))
+        return np.asarray(self._root * (self.vectors @ (shrinkage.mean(axis=1)[:, None] * self._turned(self.targets))))
 
-    def left_out(self, alpha: float, groups: Numbers | None = None) -> Floats:
+    def without(self, alpha: Strengths, photos: Numbers) -> tuple[Floats, Floats]:
+        """Return the coefficients and the intercept had some photos been left out together."""
+        groups, each = np.arange(len(self.weight)), np.atleast_1d(alpha)
+        groups[photos] = photos[0]
+        others = []
+        for strength, answers in zip(each, self.left_out_by(each, groups), strict=True):
+            targets = self.targets.copy()
+            targets[photos] = answers[photos]
+            other = dataclasses.replace(self, targets=targets)
+            others.append((other.coefficients(strength), other.intercept))
+        coefficients, intercepts = zip(*others, strict=True)
+        return np.mean(coefficients, axis=0), np.mean(intercepts, axis=0)
+
+    def left_out(self, alpha: Strengths, groups: Numbers | None = None) -> Floats:
         """Return the answer for each photo had it been left out together with its group, ``(photos, classes)``.
 
         NaN where no photo of one of its classes would be left.
         """
-        return next(self.left_out_by(np.array([alpha]), groups))
+        each = np.atleast_1d(alpha)
+        return np.asarray(sum(self.left_out_by(each, groups)) / len(each))
 
     def left_out_by(self, alphas: Floats, groups: Numbers | None = None) -> Iterator[Floats]:
-        """Yield the answers of `left_out` for each of several strengths."""
+        """Yield the answers of `left_out` for each of several strengths alone."""
         groups = np.arange(len(self.weight)) if groups is None else groups
         together, impossible = list(several(groups)), ~may_be_left_out(self.targets, groups)
         mean, turned = np.sqrt(self.weight / len(self.weight)), self._turned(self.targets)
@@ -144,29 +160,31 @@ class Ridge:
         return np.sqrt(self.weight)[:, None]
 
 
-def best_strength(ridge: Ridge, groups: Numbers) -> float:
-    """Return the strength of the regularisation that left-out photos ask for.
+def best_strengths(ridge: Ridge, groups: Numbers) -> Floats:
+    """Return the strengths of the regularisation that left-out photos ask for, of which the regressions are averaged.
 
     Each photo is left out with its copies alone here: by folds, few photos per class asked for far too much of it. The
-    strength is the largest one whose log loss, at its best temperature, is within one standard error of the smallest.
-    Photos of another camera are less like the training photos than left-out ones are: where left-out photos do not
-    decide, the stronger regularisation is right more often. On six changes of camera that gained 1.0 point over the
-    smallest squared error, and cost nothing measurable on photos of the same kind.
+    strengths are those from the one with the smallest log loss, at its best temperature, to the largest one that is
+    within 2.5 standard errors of it. Photos of another camera are less like the training photos than left-out ones
+    are: where left-out photos do not decide, stronger regularisation is right more often, and the average loses little
+    where they are alike (results/default/notes.md).
     """
     numbers = ridge.targets.argmax(axis=1)
     losses = []
     for answers in ridge.left_out_by(STRENGTHS, groups):
         asked = ~np.isnan(answers[:, 0])
         if not asked.any():
-            return DEFAULT_STRENGTH
+            return np.array([DEFAULT_STRENGTH])
         answers, expected = answers[asked], numbers[asked]
         some = slice(None, None, -(-answers.size // _MOST_TO_COMPARE))
         probability = softmax(answers / fit_temperature(answers[some], expected[some]))
         losses.append(log_losses(probability, expected) * ridge.weight[asked])
     each = np.stack(losses)
-    difference = each - each[each.mean(axis=1).argmin()]
+    best = int(each.mean(axis=1).argmin())
+    difference = each - each[best]
     error = difference.std(axis=1) / np.sqrt(len(np.unique(groups[asked])))  # copies are no further evidence
-    return float(STRENGTHS[np.flatnonzero(difference.mean(axis=1) <= error + 1e-12).max()])
+    largest = int(np.flatnonzero(difference.mean(axis=1) <= _ERRORS * error + 1e-12).max())
+    return STRENGTHS[best : largest + 1]
 
 
 def centred(gram: Floats, weight: Floats) -> Floats:

@@ -4,12 +4,16 @@ A model file holds the arrays of a scorer and nothing of the estimator that made
 evidence, exports a graph or writes a report calls the scorer, and never depends on the kind of voter. Nothing here
 learns, and nothing needs more than numpy: a command that names one photo must not wait for the import of a library that
 it does not use.
+
+A `Schema` says what the arrays and settings of a scorer must be; the estimator and the model file use the same table.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,10 +24,9 @@ from ..bags.bags import Bags
 from ..errors import ModelError, PatchvoteError
 from ..utils.arrays import all_finite
 from ..utils.onnx_graph import GraphBuilder
-from ..utils.row_file import blocks_of
-from ..utils.schema import Check, record
+from ..utils.schema import Check, brief, either, number, one_of, record, table, text, whole
 from .export import Exported
-from .votes import mean_votes, part_weights, scaled, softmax, votes_in_chunks
+from .votes import chunk_rows, mean_votes, part_weights, scaled, softmax, votes_in_chunks
 
 if TYPE_CHECKING:
     from ..bags.cache import Kept
@@ -39,6 +42,72 @@ BYTES = ("int8",)
 # Largest value in an array. Votes are sums of products of weights with descriptors (or their mean) in float32, whose
 # largest number is 3e38: with values up to this one, a million products can be summed without overflow.
 MAX_NUMBER = 1e15
+
+# --- checks of settings -----------------------------------------------------------------------------------------------
+
+MAX_NAME = 1_000  # characters in the name of a class; names of folders have at most 255
+
+
+def _label(value: Any) -> str | None:
+    """Accept a class: short text, or what is no text, which an estimator may know but no model can store."""
+    return text(MAX_NAME)(value) if isinstance(value, str) else None
+
+
+def _power(value: Any) -> str | None:
+    """Check the exponent of a power normalisation."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
+    return None if fits else f" must be 'auto' or a number above 0, up to 1, got {brief(value)}"
+
+
+AT_LEAST_ONE = whole(1, 1 << 53)
+SHARE = number(0, 1)
+WEIGHT = number(0, 1e12)
+CONFIDENCE = number(0, 10)  # exponent of a part's lead
+STRENGTH = number(1e-12, 1e12)
+AUTO_STRENGTH = either(one_of("auto"), number(1e-9, 1e12))  # with less, rounding decides
+NONE = one_of(None)
+SEED = either(NONE, whole(0, (1 << 32) - 1))
+CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, _label))
+Q = either(one_of("inf"), number(1, 1e30))  # the largest float32 is 3e38
+POWER = either(one_of("auto"), _power)
+
+
+def plain(value: Any) -> Any:
+    """Return the value of a setting in a form that JSON can represent, if it has one."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, str) and value == "inf":
+        raise ValueError("must be the number infinity (math.inf) instead of the text 'inf'")
+    if isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return None  # no seed can restore its state
+    if isinstance(value, np.generic):
+        value = value.item()
+    return "inf" if isinstance(value, float) and value == math.inf else value
+
+
+def from_plain(value: Any) -> Any:
+    """Return the value of a setting from the form that `plain` returns."""
+    if isinstance(value, dict):
+        return {key: from_plain(item) for key, item in value.items()}
+    return math.inf if isinstance(value, str) and value == "inf" else value
+
+
+def unstorable(settings: Mapping[str, Any]) -> str | None:
+    """Return which setting a file cannot store so that it comes back the same, or None."""
+    for name, value in settings.items():
+        try:
+            same = json.loads(json.dumps(value, allow_nan=False)) == value
+        except (TypeError, ValueError, RecursionError):
+            same = False
+        if not same:
+            return (
+                f"{name} must be a number, text, true, false, None, or a list or table of these (keys: text), "
+                f"got {brief(value)}"
+            )
+    return None
+
+
+# --- what scorers are -------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,14 +152,11 @@ class Scorer(abc.ABC):
         Name of the voter in files, on the command line and in tables.
     remembers : bool
         Whether it can find the training descriptors nearest to a descriptor (`matches`).
-    row_by_row : tuple of str
-        Matrices of which it reads some rows at a time, so that they may stay in a file (`RowFile`) if they are large.
     """
 
     kind: ClassVar[str]
     schema: ClassVar[Schema]
     remembers: ClassVar[bool] = False
-    row_by_row: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, arrays: Arrays, settings: Mapping[str, Any], classes: int, positions: bool = False) -> None:
         known = {**self.schema.arrays, **self.schema.kept}
@@ -109,19 +175,9 @@ class Scorer(abc.ABC):
         """Number of features per descriptor, without positions."""
 
     def check(self, images: int | None = None) -> None:
-        """Refuse arrays that are inconsistent, or that cannot be used to vote.
+        """Refuse arrays that are inconsistent by a `ModelError`; their types, and that they are finite, is known.
 
-        Their types are checked before, and that their values are finite.
-
-        Parameters
-        ----------
-        images : int, optional
-            Number of training images whose names the model holds, if it holds them.
-
-        Raises
-        ------
-        ModelError
-            If an array is wrong; the message says which and why.
+        `images` is the number of training images whose names the model holds, if it holds them.
         """
         return
 
@@ -185,20 +241,16 @@ class Scorer(abc.ABC):
         return None
 
     def pulls(self, bags: Bags, number: int) -> npt.NDArray[Any] | None:
-        """Return how much each training image pulls one bag towards a class, or None if the model cannot tell.
+        """Return what each training image adds to the score of a class for one bag, or None if it cannot tell.
 
-        Returns
-        -------
-        array of shape (images,)
-            One number per training image, in the order in which they were given: what it adds to the score of the
-            class, in any unit, and 0 for images of other classes.
+        One number per training image, in the order in which they were given and in any unit; 0 for other classes.
         """
         return None
 
     def to_onnx(
         self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
     ) -> Exported:
-        """Add nodes that vote to an ONNX graph.
+        """Add nodes that vote to an ONNX graph; by default, this is refused by a `PatchvoteError`.
 
         Parameters
         ----------
@@ -210,11 +262,6 @@ class Scorer(abc.ABC):
             Whether the bag also holds the mean of the first map.
         temperature, threshold : float
             Temperature of the probabilities, and threshold of rejection.
-
-        Raises
-        ------
-        PatchvoteError
-            If its votes cannot be written as a graph; the message says why.
         """
         raise PatchvoteError(
             f"a model of {self.kind} cannot be one graph: its votes are no operations of ONNX. Fit it with another "
@@ -235,8 +282,7 @@ class Scorer(abc.ABC):
             if array.ndim != axes or array.dtype.name not in types:
                 expected = f"{axes} of {' or '.join(types)}"
                 raise ModelError(f"the array {name!r} has {array.ndim} axes of {array.dtype}, expected {expected}.")
-            for block in blocks_of(array):
-                _check_size(name, block)
+            _check_size(name, np.asarray(array))
         self.check(images)
 
     @classmethod
@@ -264,26 +310,25 @@ class DescriptorScorer(Scorer):
         """Return the votes ``(n, classes)`` of descriptors; positions are appended to them if `positions` is set."""
 
     @property
-    def width(self) -> int:
-        """Numbers held in memory per descriptor while votes are computed."""
-        return self.classes
+    def chunk(self) -> int:
+        """Number of descriptors whose votes are computed at once."""
+        return chunk_rows(self.classes)
 
     @property
     def confidence(self) -> float:
-        """Exponent of the weights of descriptors (see `confidence`); 0 if all of them count the same."""
+        """Exponent of the weights of descriptors (`votes.part_weights`); 0 if all of them count the same."""
         return float(self.settings.get("confidence", 0.0))
 
     def votes(self, bags: Bags) -> npt.NDArray[Any]:
         """Return the vote of every descriptor for every class, ``(descriptors, classes)``, times its weight."""
-        chunks = [votes for _, votes in votes_in_chunks(bags, self.positions, self.vote, self.width)]
-        votes = np.concatenate(chunks)
+        votes = np.concatenate([part for _, part in votes_in_chunks(bags, self.positions, self.vote, self.chunk)])
         if self.confidence:
             votes = votes * scaled(part_weights(votes, self.confidence), bags.offsets)[:, None]
         return votes
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the weighted mean vote of each bag, ``(bags, classes)``."""
-        return mean_votes(bags, self.positions, self.vote, self.width, self.confidence)
+        return mean_votes(bags, self.positions, self.vote, self.chunk, self.confidence)
 
 
 def _check_size(name: str, array: npt.NDArray[Any]) -> None:
@@ -305,10 +350,9 @@ def check_every_class(numbers: npt.NDArray[Any], classes: int) -> int:
     """Refuse class numbers out of range and classes that do not occur; return the count of the rarest class."""
     check_numbers(numbers, classes)
     counts = np.bincount(numbers, minlength=classes)
-    fewest = int(counts.min())
-    if fewest == 0:
+    if counts.min() == 0:
         raise ModelError(f"class number {int(counts.argmin())} has no training data.")
-    return fewest
+    return int(counts.min())
 
 
 def check_training_images(arrays: Arrays, classes: int, named: int | None) -> None:

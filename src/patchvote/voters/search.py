@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 import faiss
 import numpy as np
@@ -42,21 +42,27 @@ _CACHED = 1 << 20  # estimated distances that are computed and read at once: 4 M
 
 
 @dataclasses.dataclass(frozen=True)
-class Turned:
-    """Rotated descriptors and the numbers from which bounds are computed; one row per descriptor."""
+class _Descriptors:
+    """Descriptors, and what is known of each of them; subclasses add arrays with a row per descriptor."""
 
     values: Floats
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice) -> Self:
+        return type(self)(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Turned(_Descriptors):
+    """Rotated descriptors and the numbers from which bounds are computed."""
+
     even: Floats
     middle: Floats
     whole: Floats
     tail: Floats
     rest: Floats
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, rows: slice) -> Turned:
-        return Turned(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
 
 class EvenRotation:
@@ -87,24 +93,17 @@ class EvenRotation:
         return Turned(values, even + tail[:, None] * self._tail, middle, whole, tail, rest)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rounded:
-    """Descriptors in integers, with their scale, the length of the rounding error, and their length."""
+def _rounded(values: Floats, most: int, shares: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Round descriptors to integers up to `most`, so coarsely that `shares` integers can hold their length, too.
 
-    whole: Floats
-    step: Floats
-    error: Floats
-    length: Floats
-
-
-def _rounded(values: Floats, most: int, shares: int) -> _Rounded:
-    """Round descriptors to integers up to `most`, so coarsely that `shares` integers can hold their length, too."""
+    Returns the integers and, as columns, their scale, the length of the rounding error, and their length.
+    """
     length = np.sqrt(squares(values)) * np.float32(1 + _FLOAT)
     largest = np.abs(values).max(axis=1, initial=0)
     step = np.maximum(np.maximum(largest / most, length / shares / (most - _SPARE)), 1e-30)
     whole = np.rint(values / step[:, None])
     error = np.sqrt(squares(values - whole * step[:, None])) + np.float32(_FLOAT) * length
-    return _Rounded(whole, step, error, length)
+    return whole, step[:, None], error[:, None], length[:, None]
 
 
 class Bounds:
@@ -117,13 +116,11 @@ class Bounds:
 
     def _round(self) -> None:
         """Round the bank to integers."""
-        rounded = _rounded(self.bank.even, MOST_MATRIX, _ROUNDING)
-        step = rounded.step[:, None]
-        lengths = np.ceil((rounded.length + rounded.error)[:, None] / step / _ROUNDING)
-        errors = np.ceil(rounded.error[:, None] / step)
-        columns = [rounded.whole, np.repeat(lengths, _ROUNDING, axis=1), np.repeat(errors, _LENGTH, axis=1)]
+        whole, step, error, length = _rounded(self.bank.even, MOST_MATRIX, _ROUNDING)
+        lengths, errors = np.ceil((length + error) / step / _ROUNDING), np.ceil(error / step)
+        columns = [whole, np.repeat(lengths, _ROUNDING, axis=1), np.repeat(errors, _LENGTH, axis=1)]
         self._product = int8_product(np.minimum(np.hstack(columns), MOST_MATRIX))
-        self._step = -2 * rounded.step
+        self._step = -2 * step[:, 0]
 
     def below(self, query: Turned) -> Floats:
         """Return lower bounds of the squared distances minus the query's squared length, ``(queries, bank)``."""
@@ -131,11 +128,9 @@ class Bounds:
             bound = np.asarray((-2 * query.even) @ self.bank.even.T)
             bound += self.bank.whole
             return bound
-        rounded = _rounded(query.even, MOST_ROW, _LENGTH)
-        step = rounded.step[:, None]
-        errors = np.ceil(rounded.error[:, None] / step)
-        lengths = np.ceil(rounded.length[:, None] / step / _LENGTH)
-        rows = np.hstack([rounded.whole, np.repeat(errors, _ROUNDING, axis=1), np.repeat(lengths, _LENGTH, axis=1)])
+        whole, step, error, length = _rounded(query.even, MOST_ROW, _LENGTH)
+        errors, lengths = np.ceil(error / step), np.ceil(length / step / _LENGTH)
+        rows = np.hstack([whole, np.repeat(errors, _ROUNDING, axis=1), np.repeat(lengths, _LENGTH, axis=1)])
         bound = np.multiply(self._product(np.minimum(rows, MOST_ROW)), self._step, dtype=np.float32)
         bound *= step
         bound += self.bank.whole
@@ -144,7 +139,8 @@ class Bounds:
     def closer(self, bound: Floats, query: Turned, rows: Indices, columns: Indices) -> Floats:
         """Return sharper bounds of some pairs, from the bounds of `below`."""
         bank = self.bank
-        both = _pair_products(query.middle, rows, bank.middle, columns) + query.rest[rows] * bank.rest[columns]
+        products = _pairwise("inner_product", query.middle, rows, bank.middle, columns)
+        both = products + query.rest[rows] * bank.rest[columns]
         return np.asarray(bound + 2 * (query.tail[rows] * bank.tail[columns] - both), np.float32)
 
     def slack(self, query: Turned) -> Floats:
@@ -167,21 +163,16 @@ def squares(values: Floats) -> Floats:
 
 def pair_distances(x: Floats, rows: Indices, y: Floats, columns: Indices) -> Floats:
     """Return the squared distance of each pair ``x[rows[i]], y[columns[i]]``, without copying rows."""
-    return _pairwise(faiss.pairwise_indexed_L2sqr, x, rows, y, columns)  # type: ignore[attr-defined]
+    return _pairwise("L2sqr", x, rows, y, columns)
 
 
-def _pair_products(x: Floats, rows: Indices, y: Floats, columns: Indices) -> Floats:
-    """Return the inner product of each pair."""
-    return _pairwise(faiss.pairwise_indexed_inner_product, x, rows, y, columns)  # type: ignore[attr-defined]
-
-
-def _pairwise(function: Any, x: Floats, rows: Indices, y: Floats, columns: Indices) -> Floats:
+def _pairwise(measure: str, x: Floats, rows: Indices, y: Floats, columns: Indices) -> Floats:
     result = np.zeros(len(rows), np.float32)
     if len(rows) and x.shape[1]:
         x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
         rows, columns = np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64)
         pointers = [faiss.swig_ptr(array) for array in (x, rows, y, columns, result)]
-        function(x.shape[1], len(rows), *pointers)
+        getattr(faiss, f"pairwise_indexed_{measure}")(x.shape[1], len(rows), *pointers)
     return result
 
 
@@ -346,19 +337,12 @@ def _one_thread() -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Headed:
+class Headed(_Descriptors):
     """Descriptors, their leading features (the head), their squared lengths, and the lengths of the other features."""
 
-    values: Floats
     head: Floats
     whole: Floats
     tail: Floats
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, rows: slice) -> Headed:
-        return Headed(self.values[rows], self.head[rows], self.whole[rows], self.tail[rows])
 
 
 class Rotation:
@@ -453,12 +437,10 @@ class _Products:
 
 
 class BankInParts:
-    """A bank in a file of which one part at a time is in memory; `parts` reads them, for every search anew."""
+    """A bank on disk of which one part at a time is in memory; `parts` reads them, for every search anew."""
 
-    def __init__(
-        self, length: int, parts: Callable[[], Iterable[Floats]], searched: Callable[[Any], Bank | PcaBank]
-    ) -> None:
-        self._length, self._parts, self._searched = length, parts, searched
+    def __init__(self, length: int, parts: Callable[[], Iterable[Floats]]) -> None:
+        self._length, self._parts = length, parts
 
     def __len__(self) -> int:
         return self._length
@@ -470,13 +452,13 @@ class BankInParts:
     def _found(self, queries: Any, k: int) -> Iterator[tuple[Floats, Indices]]:
         start = 0
         for part in self._parts():
-            distances, chosen = self._searched(part).nearest(queries, min(k, len(part)))
+            distances, chosen = Bank(part).nearest(queries, min(k, len(part)))
             yield distances, chosen + start
             start += len(part)
             del part  # before the next one is read
 
 
-def recall(bank: Bank | PcaBank | BankInParts, exact: Bank | BankInParts, queries: Floats, k: int = 1) -> float:
+def recall(bank: PcaBank, exact: Bank, queries: Floats, k: int = 1) -> float:
     """Return the share of neighbours of `queries` that are as near as the k-th nearest of the exact search."""
     farthest = exact.nearest(queries, k)[0][:, -1:]
     return float(np.mean(bank.nearest(queries, k)[0] <= farthest * (1 + 1e-5) + 1e-12))

@@ -11,6 +11,7 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -20,19 +21,109 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 
 from ..bags.bags import Bags
-from ..bags.store import Store, Thinning
+from ..bags.store import Store
 from ..errors import PatchvoteError
-from ..utils.engine import Engine, TeamEngine
+from ..utils.engine import Engine, Team, TeamEngine
 from ..utils.remote import place
-from .base import atomic
-from .minibatches import TrainingData
+from .base import Voter, atomic, joined
+from .labels import image_weights
+from .minibatches import Limits, TrainingData, limits
+from .ml3 import GradientJob, Stoml3
 from .passes import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
-from .prototype_voter import Memory, PrototypeVoter
 from .prototype_votes import SnbnlVotes
-from .stoml3 import Stoml3
+from .scorer import Scorer
+from .votes import resolved
 
 _CURVATURE = 0.2  # of the default: with fewer descriptors there are fewer steps, which have to be larger
+REMEMBERED = 256  # descriptors kept per class
 _ADDING_STEPS = 100  # fewest steps when photos are added; 200 cost old classes half a point more
+
+_Sample = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int64]]  # descriptors, their boxes and class numbers
+
+
+class PrototypeVoter(Voter):
+    """Base of the voters with learned prototypes; subclasses define `_train` and their settings."""
+
+    power: float | str
+    power_: float
+    weights_: npt.NDArray[Any]
+    mean_: npt.NDArray[np.float64]
+    scale_: npt.NDArray[np.float64]
+    history_: list[dict[str, Any]]
+
+    def _train(self, data: TrainingData, seed: int, training: str) -> None:
+        """Train prototypes from scratch; `training` is the purpose, "calibration" or "final"."""
+        raise NotImplementedError
+
+    def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
+        """Prepare the trainings of a fit; called once the features are standardised."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn prototypes from labelled images.
+
+        Parameters
+        ----------
+        X : Bags, list of arrays, array, or Store
+            Training images. A store may be larger than memory.
+        y : array of shape (images,), optional
+            Classes of the images; by default those of the store.
+        sample_weight : array of shape (images,), optional
+            Weights of the images; those of weight 0 are left out.
+        """
+        self._check_settings()
+        data = self._training_data(X, y, sample_weight)
+        seeds = check_random_state(self.random_state).randint(2**31, size=3)
+        self._standardise(data)
+        data.mean, data.scale = self.mean_, self.scale_
+        self._begin(data, seeds)
+
+        def train(images: npt.NDArray[np.int64], training: str) -> None:
+            self._train(data if training == "final" else data.only(images), int(seeds[1]), training)
+
+        def scores(images: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+            scorer = self.scorer()
+            return joined([scorer.scores(bags) for bags in data.bags(images)])
+
+        self._train_and_calibrate(data.images, data.labels, data.source, train, scores, int(seeds[0]))
+        return self
+
+    def _training_data(
+        self, X: Any, y: Any, sample_weight: Any, learned: npt.NDArray[Any] | None = None, *, reset: bool = True
+    ) -> TrainingData:
+        """Check images and labels, and set `classes_` to the classes `learned` before and those of `y`."""
+        source, labels = self._read_labelled(X, y, reset=reset)
+        numbers = self._set_classes(labels, learned)
+        weight = image_weights(self.classes_, numbers, self.class_weight, sample_weight)
+        data = TrainingData(source, numbers, weight, self._limits(source))
+        if reset:
+            self.power_ = resolved(self.power, self.power == "auto" and data.has_negative_features())
+            self.positions_ = data.positions and self.position_weight > 0
+        data.positions, data.power = self.positions_, self.power_
+        return data
+
+    def _standardise(self, data: TrainingData) -> None:
+        moments = data.moments()
+        self.mean_, self.scale_ = moments.mean, 1 / moments.deviation()
+        if data.positions:
+            self.scale_[-2:] *= self.position_weight
+
+    def _limits(self, source: Bags | Store) -> Limits:
+        """Return how many descriptors of a store may be in memory; bags are there already."""
+        if isinstance(source, Bags):
+            return Limits(len(source.values), len(source.values))
+        return limits(
+            self.options.memory,
+            dim=source.dim,
+            itemsize=np.dtype(source.dtype).itemsize,
+            prototypes=self.n_prototypes,
+            classes=len(self.classes_),
+            batch_size=self.batch_size,
+            votes=self.options.calibration > 0,
+        )
+
+    def _restored(self, scorer: Scorer) -> None:
+        self.power = self.power_ = float(scorer.settings.get("power", 1.0))
+        self.steps_, self.n_iter_, self.history_ = 0, 0, []
 
 
 class SNBNL(PrototypeVoter):
@@ -100,6 +191,7 @@ class SNBNL(PrototypeVoter):
     description = "each part of a photo votes by its likeness to learned parts (prototypes) of each class"
     min_steps = 100  # fewest steps of a training; a small training set gets more passes
     _saved: Checkpoint | None = None
+    _team: Team | None = None
 
     def __init__(
         self,
@@ -143,14 +235,19 @@ class SNBNL(PrototypeVoter):
         self.device_ = self.options.device or _device_of(X)
         return super().fit(X, y, sample_weight)
 
-    def fit_on_workers(self, X: Any, y: Any, *, engine: Engine, store: Store, thinning: Thinning | None = None) -> Self:
-        """Learn as `fit` does; each worker computes its part of every gradient (see `on_workers`)."""
+    def fit_on_workers(self, X: Any, y: Any = None, *, engine: Engine) -> Self:
+        """Learn as `fit` does, up to rounding; each worker of the engine computes a part of every gradient.
+
+        This process reads the images and writes the checkpoint. An engine that holds no team does not help.
+        """
         if self.options.device is not None or not isinstance(engine, TeamEngine):
             return self.fit(X, y)
-        from .on_workers import fit_snbnl
-
-        fit_snbnl(self, store, y, engine=engine, bags=X if isinstance(X, Bags) else None, thinning=thinning)
-        return self
+        with contextlib.closing(engine.team(GradientJob())) as team:
+            self._team = team
+            try:
+                return self.fit(X, y)
+            finally:
+                del self._team
 
     @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -183,27 +280,32 @@ class SNBNL(PrototypeVoter):
             self.weights_ = grown.astype(self.weights_.dtype)
         learner = self._learner(self.weights_.copy(), self.steps_)  # a model may hold the array as well
         data.dtype = self.weights_.dtype.type
-        passes = Passes("more", data, rng, learner, (self.mean_, self.scale_), self.batch_size)
+        data.mean, data.scale = self.mean_, self.scale_
+        passes = Passes("more", data, rng, learner, self.batch_size)
         passes.one_pass()
         self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, passes.dead
         self.n_iter_ += 1
         return self
 
     def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
-        """Keep some random descriptors of each class (see `memory`)."""
-        self._keep(Memory.of(bags, numbers, len(self.classes_), rng))
+        """Keep some random descriptors of each class, with which `learn_more` learns."""
+        none = bags.values[:0], bags.boxes[:0], numbers[:0]
+        self._remember(none, (bags.values, bags.boxes, numbers[bags.owner]), {}, rng)
 
     @atomic
     def learn_more(
         self, bags: Bags, labels: npt.NDArray[Any], seen: Mapping[str, int], rng: np.random.Generator
     ) -> None:
-        """Learn new images together with the memory of the old ones."""
+        """Learn new images together with the memory of the old ones, so that old classes are not forgotten."""
         if not hasattr(self, "memory_values_"):
             raise PatchvoteError("the model keeps no descriptors of its photos, so it cannot learn more: fit it again.")
-        known, memory = self.classes_, Memory(self.memory_values_, self.memory_boxes_, self.memory_class_)
-        old, class_numbers = memory.bags()
+        known, numbers = self.classes_, self.memory_class_
+        order = np.argsort(numbers, kind="stable")
+        present, sizes = np.unique(numbers, return_counts=True)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        old = Bags(self.memory_values_[order].astype(np.float32), offsets, self.memory_boxes_[order])
         new = bags.astype(np.float32)
-        both, y = Bags.join([old, new]), np.concatenate([known[class_numbers], labels])
+        both, y = Bags.join([old, new]), np.concatenate([known[present], labels])
         weight = np.ones(len(both))
         # An old class has the same weight as a new one. With weights by number of photos, only half of the photos of a
         # new class of 20 beside old ones of 100 would be recognised.
@@ -217,10 +319,22 @@ class SNBNL(PrototypeVoter):
         for _ in range(-(-_ADDING_STEPS // steps)):
             self.partial_fit(both, y, sample_weight=weight)
         self.curvature, self.class_weight = curvature, class_weight
-        self._keep(memory.merged(known, new, labels, self.classes_, seen, rng))
+        memory = self.memory_values_, self.memory_boxes_, np.searchsorted(self.classes_, known)[numbers]
+        added = new.values, new.boxes, np.searchsorted(self.classes_, labels)[new.owner]
+        self._remember(memory, added, seen, rng)
 
-    def _keep(self, memory: Memory) -> None:
-        self.memory_values_, self.memory_boxes_, self.memory_class_ = memory.values, memory.boxes, memory.numbers
+    def _remember(self, old: _Sample, new: _Sample, seen: Mapping[str, int], rng: np.random.Generator) -> None:
+        """Keep random descriptors of each class, old and new ones in proportion to how many were seen of each."""
+        chosen = []
+        for number, label in enumerate(self.classes_.tolist()):
+            old_rows, new_rows = np.flatnonzero(old[2] == number), np.flatnonzero(new[2] == number)
+            before = seen.get(label, len(old_rows)) if len(old_rows) else 0
+            share = before / max(1, before + len(new_rows))
+            for sample, rows, part in ((old, old_rows, share), (new, new_rows, 1 - share)):
+                some = rng.permutation(rows)[: round(REMEMBERED * part)]
+                chosen.append([array[some] for array in sample])
+        values, boxes, numbers = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
+        self.memory_values_, self.memory_boxes_, self.memory_class_ = compact(values), boxes.astype(np.float32), numbers
 
     def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
         self._saved = None
@@ -235,38 +349,33 @@ class SNBNL(PrototypeVoter):
             self._saved = Checkpoint(place(self.options.checkpoint), mark)
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
-        rng, options = np.random.default_rng(seed), self.options
-        shape = (self.n_prototypes, len(self.classes_), data.dim)
-        saved = self._saved.of(training, shape) if self._saved is not None else None
-        learner = self._learner(self._first_prototypes(data, rng) if saved is None else saved[0]["weights"].copy())
-        passes = Passes(
-            training,
-            data,
-            rng,
-            learner,
-            (self.mean_, self.scale_),
-            self.batch_size,
-            callback=options.callback,
-            checkpoint=self._saved,
-        )
-        if saved is not None:
-            passes.restore(*saved)
+        rng = np.random.default_rng(seed)
+        learner = self._learner(self._first_prototypes(data, rng))
+        passes = Passes(training, data, rng, learner, self.batch_size, self.options.callback, self._saved)
         passes.run(self.max_iter, self.min_steps)
         self.weights_, self.history_, self.n_iter_ = passes.weights, passes.history, passes.index
         self.steps_, self.dead_prototypes_ = learner.t, passes.dead
 
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
-        """Return the object that makes the steps, with numpy or on the requested device."""
-        return Stoml3(weights, self.q, self.alpha, self.curvature, step, self.device_)
+        """Return the object that makes the steps, with numpy, on the requested device or with a team of workers."""
+        learner = Stoml3(weights, self.q, self.alpha, self.curvature, step, self.device_)
+        learner.team = self._team
+        return learner
 
     def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
         classes = len(self.classes_)
         if self.start == "random":
             return (rng.standard_normal((self.n_prototypes, classes, data.dim)) * START_SCALE).astype(data.dtype)
-        values, labels, _ = data.sample(rng, min(data.limits.block, 100_000))
+        values, labels = data.sample(rng, min(data.limits.block, 100_000))
         values = (values - self.mean_) * (self.scale_ * START_SCALE)
         seed = int(rng.integers(2**31))
         return first_prototypes(values, labels, self.n_prototypes, classes, self.start, seed).astype(data.dtype)
+
+
+def compact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return descriptors as float16, or as float32 if one of them is too large for that."""
+    fits = float(np.abs(values).max(initial=0)) <= float(np.finfo(np.float16).max)
+    return values.astype(np.float16 if fits else np.float32)
 
 
 def _device_of(X: Any) -> str | None:

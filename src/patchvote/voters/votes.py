@@ -1,10 +1,13 @@
-"""From descriptors to votes, mean votes and probabilities.
+"""From descriptors to votes, mean votes and calibrated probabilities.
 
-Nothing here learns, and nothing needs more than numpy: predicting must not wait for the import of scikit-learn.
+Nothing here needs more than numpy: predicting must not wait for the import of scikit-learn. Probabilities are the
+softmax of the scores at a temperature, and an image is rejected where its largest probability is below a threshold.
+Both are set on the scores of held-out images.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,16 +26,14 @@ _NUMBERS = 1 << 25  # numbers held at once for these votes and what they are com
 Vote = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 _MARGIN = 0.5  # of an image by which boxes may reach beyond it, such as those of padded images
+# Fewest training images to hold some out: with fewer, the held-out ones are too few, and the temperature stays 1.
+FEWEST_TO_CALIBRATE = 50
+_MOST_STEPS = 60
+_TIE = 1e-6  # difference of log loss up to which two methods are equally good: it may be due to rounding
 
 
-def votes_in_chunks(
-    bags: Bags, positions: bool, vote: Vote, width: int = 1
-) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-    """Vote in chunks of bounded size, so that one huge bag takes no more memory than many small ones.
-
-    `width` is how many numbers are held per descriptor while votes are computed.
-    """
-    chunk = chunk_rows(width)
+def votes_in_chunks(bags: Bags, positions: bool, vote: Vote, chunk: int) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    """Vote in chunks of bounded size, so that one huge bag takes no more memory than many small ones."""
     for start in range(0, len(bags.values), chunk):
         rows = slice(start, min(start + chunk, len(bags.values)))
         yield rows, vote(with_positions(bags, rows, positions))
@@ -43,24 +44,11 @@ def chunk_rows(width: int) -> int:
     return max(1, min(_CHUNK, _NUMBERS // width))
 
 
-def width_of(rows: int) -> int:
-    """Return the least width at which a chunk has at most this number of descriptors.
-
-    Examples
-    --------
-    >>> chunk_rows(width_of(1024))
-    1024
-    """
-    return -(-_NUMBERS // rows)
-
-
-def mean_votes(
-    bags: Bags, positions: bool, vote: Vote, width: int = 1, confidence: float = 0.0
-) -> npt.NDArray[np.float64]:
+def mean_votes(bags: Bags, positions: bool, vote: Vote, chunk: int, confidence: float = 0.0) -> npt.NDArray[np.float64]:
     """Return the mean vote of each bag, ``(bags, classes)``, weighted by `confidence` and summed in float64."""
     sums, totals, owner = np.zeros((len(bags), 0)), np.zeros(len(bags)), bags.owner
     plain = np.zeros((len(bags), 0))  # of bags whose parts all have the weight 0
-    for rows, votes in votes_in_chunks(bags, positions, vote, width):
+    for rows, votes in votes_in_chunks(bags, positions, vote, chunk):
         if not sums.shape[1]:
             sums, plain = np.zeros((2, len(bags), votes.shape[1]))
         first, last = owner[rows][0], owner[rows][-1]
@@ -96,9 +84,9 @@ def centres(bags: Bags, rows: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.f
     return np.asarray((bags.boxes[rows, :2] + bags.boxes[rows, 2:]) / 2)
 
 
-def has_positions(bags: Bags) -> bool:
-    """Whether the boxes carry positions; in bags made from plain arrays every box is the whole image."""
-    return bool((bags.boxes != np.array([0, 0, 1, 1], np.float32)).any())
+def has_positions(boxes: npt.NDArray[Any]) -> bool:
+    """Whether boxes carry positions; in bags made from plain arrays every box is the whole image."""
+    return bool((boxes != np.array([0, 0, 1, 1], np.float32)).any())
 
 
 def check_bags(bags: Bags) -> None:
@@ -132,11 +120,6 @@ def part_weights(votes: npt.NDArray[Any], exponent: float) -> npt.NDArray[np.flo
 
     Parts that say much the same of several classes, or something by chance, have a small lead. With the exponent 0 all
     parts count the same, as in the paper.
-
-    Examples
-    --------
-    >>> part_weights(np.array([[5.0, 1.0, 0.0], [2.0, 2.0, 0.0]]), 0.5)
-    array([2., 0.])
     """
     if exponent == 0 or votes.shape[1] < 2:
         return np.ones(len(votes))
@@ -145,13 +128,7 @@ def part_weights(votes: npt.NDArray[Any], exponent: float) -> npt.NDArray[np.flo
 
 
 def scaled(weights: npt.NDArray[np.float64], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Scale the weights of each bag to a mean of 1; a bag whose parts all have the weight 0 gets equal weights.
-
-    Examples
-    --------
-    >>> scaled(np.array([3.0, 1.0, 0.0, 0.0]), np.array([0, 2, 4]))
-    array([1.5, 0.5, 1. , 1. ])
-    """
+    """Scale the weights of each bag to a mean of 1; a bag whose parts all have the weight 0 gets equal weights."""
     sizes = np.diff(offsets)
     means = np.add.reduceat(weights, offsets[:-1]) / sizes
     known = np.repeat(means > 0, sizes)
@@ -162,13 +139,7 @@ def scaled(weights: npt.NDArray[np.float64], offsets: npt.NDArray[np.int64]) -> 
 
 
 def raised(values: npt.NDArray[Any], power: float) -> npt.NDArray[Any]:
-    """Return ``sign(x) |x|^power`` of every value; with the power 1, the array itself.
-
-    Examples
-    --------
-    >>> raised(np.array([9.0, -16.0, 0.0]), 0.5)
-    array([ 3., -4.,  0.])
-    """
+    """Return ``sign(x) |x|^power`` of every value; with the power 1, the array itself."""
     if power == 1:
         return values
     size = np.abs(values)
@@ -183,13 +154,7 @@ def raise_in_place(values: npt.NDArray[Any], power: float) -> None:
 
 
 def has_negative(values: npt.NDArray[Any]) -> bool:
-    """Whether any value is negative.
-
-    Examples
-    --------
-    >>> has_negative(np.array([0.0, 1.0], np.float16)), has_negative(np.array([0.0, -1.0], np.float16))
-    (False, True)
-    """
+    """Whether any value is negative."""
     if values.dtype == np.float16 and (values.view(np.int16) >= 0).all():  # the sign bit; a hundred times as fast
         return False
     return bool((values < 0).any())
@@ -200,3 +165,53 @@ def resolved(power: float | str, negative: bool) -> float:
     if power == "auto":
         return 1.0 if negative else ROOT
     return float(power)
+
+
+# --- calibration on held-out images -----------------------------------------------------------------------------------
+
+
+def threshold_for(probability: npt.NDArray[Any], labels: npt.NDArray[np.int64], rejection: float) -> float:
+    """Return the probability that all but a share of the correctly classified images reach."""
+    confidence = probability.max(axis=1)[probability.argmax(axis=1) == labels]
+    return float(np.quantile(confidence, rejection)) if len(confidence) else 0.0
+
+
+def fit_temperature(means: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> float:
+    """Find the temperature at which the softmax of `means` gives `labels` the smallest log loss.
+
+    If all n images are classified correctly, the temperature would go to 0. Labels therefore count as right with the
+    probability (n + 1) / (n + 2), as in Platt (1999).
+    """
+    gap = means - means.max(axis=1, keepdims=True)
+    scale = max(float(np.abs(gap).mean()), 1e-12)
+    gap, smoothing = gap / scale, 1 / (len(labels) + 2)
+    right = gap[np.arange(len(labels)), labels]
+    wrong = (gap.sum(axis=1) - right) / max(1, gap.shape[1] - 1)
+    expected = float(np.mean((1 - smoothing) * right + smoothing * wrong))
+    # The loss is convex in the inverse temperature: Newton's steps, or the middle of the bounds where they leave these.
+    low, high, inverse = math.exp(-8), math.exp(8), 1.0
+    for _ in range(_MOST_STEPS):
+        share = np.exp(inverse * gap)
+        share /= share.sum(axis=1, keepdims=True)
+        mean = np.einsum("ic,ic->i", share, gap)
+        slope = float(mean.mean()) - expected
+        low, high = (low, inverse) if slope > 0 else (inverse, high)
+        curvature = float(np.mean(np.einsum("ic,ic,ic->i", share, gap, gap) - mean**2))
+        step = inverse - slope / curvature if curvature > 0 else low
+        before, inverse = inverse, step if low < step < high else math.sqrt(low * high)
+        if abs(inverse - before) <= 1e-9 * before:
+            break
+    return scale / inverse
+
+
+def log_losses(probability: npt.NDArray[np.float64], expected: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the log loss of each image, from the probabilities of all classes and the number of the right one."""
+    right = probability[np.arange(len(expected)), expected]
+    return np.asarray(-np.log(np.maximum(right, 1e-12)))
+
+
+def clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
+    """Whether losses of the same images are smaller by more than a tie and the standard error of the difference."""
+    difference = others - losses
+    mean, error = float(difference.mean()), float(difference.std()) / math.sqrt(len(difference))
+    return mean > _TIE and mean > error

@@ -31,7 +31,7 @@ from typing import Any
 
 from ..photos.find import Photo
 from ..utils.files import read_bytes, write_atomically
-from ..voters.settings import MAX_NAME
+from ..voters.scorer import MAX_NAME
 from ..voters.votes import NONE
 from .problems import Problem, missing
 from .settings import Limits

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.cache import Filled, described
-from ...bags.copies import are_certain, copy_pairs, groups_of_several, linked
+from ...bags.copies import copy_pairs, groups_of_several, linked
 from ...bags.extract import Extractor
 from ...bags.moments import KeptMoments, MomentBags, photo_vectors
 from ...errors import PatchvoteError, PhotoError
@@ -93,18 +92,16 @@ def _collection(
 def check_collection(photos: Labelled, test: Labelled | None = None) -> Checked:
     """Check labelled photos whose moments are known, and compare them with photos of a test."""
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
-    both = [photos] if test is None else [photos, test]
-    own_vectors, *_ = every_vector = [photo_vectors(one.bags) for one in both]
-    count, vectors = len(photos), np.concatenate(every_vector)
-    digests = [digest for one in both for digest in one.digests]
-    pairs = copy_pairs(vectors, list(itertools.chain.from_iterable(one.bags.keys() for one in both)))
+    count, digests, bags = len(photos), photos.digests, photos.bags
+    if test is not None:
+        digests, bags = [*digests, *test.digests], MomentBags.joined([bags, test.bags])
+    pairs, certain = copy_pairs(bags, bags.keys())
     # Photos that look alike are held out together, also those that only a chain of others links. Two photos are called
     # copies where they are alike themselves.
-    groups = linked(pairs, len(vectors))[:count]
-    certain = are_certain(pairs, vectors, digests)
+    groups = linked(pairs, len(bags))[:count]
     copies, lookalikes = _partners(pairs[certain], digests), _partners(pairs[~certain], digests)
     held_out = hold_out_each(photos.bags, classes[numbers], groups)
-    strange = outliers_of(held_out, own_vectors, groups).tolist()
+    strange = outliers_of(held_out, photo_vectors(photos.bags), groups).tolist()
     # A photo is listed once, for the first of these reasons: what is certain comes before what only looks alike.
     found: dict[str, Suspect] = {}
     for suspect in (

@@ -32,9 +32,8 @@ from ...voters.moment_ridge import MomentRidge
 from ...voters.votes import softmax
 from ..scores import Scores
 
-_ALPHA = (
-    0.003  # regularisation of the leverage; from a third to three times of it, precision changes by a point at most
-)
+# Regularisation of the leverage; from a third to three times of it, precision changes by a point at most.
+_ALPHA = 0.003
 # Doubt from which on a label is told; of planted labels, that finds 7 to 9 in 10, and 8 to 9 in 10 are right.
 _SURE = 150.0
 _RARE = 0.05  # added to rates, which are never known to be 0
