@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import sys
 from pathlib import Path
 
@@ -98,7 +97,6 @@ def package(tmp_path, monkeypatch) -> Path:
     """A folder on Python's path in which another package is installed."""
     folder = install(tmp_path / "site", "colour_networks", COLOURS, ENTRY_POINTS)
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])))
     monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
     yield folder
     sys.modules.pop("colour_networks", None)
@@ -115,20 +113,15 @@ def test_a_network_of_another_package_is_loaded_by_its_name_and_options(package)
 def test_it_works_in_every_command_from_fit_to_evaluate(package, photo_folder, tmp_path, command):
     model, photo = tmp_path / "m.patchvote", next((photo_folder / "brick").iterdir())
     name = "colours?power=0.5"
-    fitted = command("fit", photo_folder, model, "--network", name, "--no-report")
-    assert fitted.code == 0, fitted.err
-    assert name in command("info", model).out
     for words in (
+        ("fit", photo_folder, model, "--no-report"),
         ("predict", model, photo),
         ("explain", model, photo, "-o", tmp_path / "evidence.png"),
         ("evaluate", model, photo_folder, "--no-report"),
     ):
         done = command(*words, "--network", name)
         assert done.code == 0, done.err
-    classifier = ImageClassifier.load(model, network=name)
-    classifier.save(tmp_path / "again.patchvote")
-    again = ImageClassifier.load(tmp_path / "again.patchvote", network=name)
-    np.testing.assert_array_equal(again.predict_proba([photo]), classifier.predict_proba([photo]))
+    assert name in command("info", model).out
 
 
 def test_a_model_file_that_names_it_does_not_load_it_until_the_user_repeats_the_name(package, photo_folder, tmp_path):
@@ -169,10 +162,9 @@ def test_a_network_that_cannot_do_what_is_asked_says_so(package):
 def test_our_names_stay_ours_and_other_packages_are_not_looked_for_by_them(package, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: pytest.fail("other packages were looked for"))
     assert load("efficientnet-lite0").spec.dim == 1280
-    with pytest.raises(NetworkError, match="does not name a network. Names have the form torch:package"):
-        load("torch:nothing")
-    with pytest.raises(NetworkError, match="cannot be read: No such file"):
-        load(str(tmp_path / "what?is=this.onnx"))
+    for name in ("torch:nothing", str(tmp_path / "what?is=this.onnx")):
+        with pytest.raises(NetworkError):
+            load(name)
 
 
 def test_the_files_that_a_name_leads_to_are_found_by_its_parts(tmp_path, monkeypatch):
@@ -199,12 +191,8 @@ def test_a_network_that_returns_something_else_than_its_specification_says_is_re
         Extractor(Recipe(f"wrong:{what}", Dense((256,))))(IMAGES[0, :, :64])
 
 
-def test_a_network_that_fails_ends_the_run_with_one_error_instead_of_one_per_photo(package, photo_folder):
-    says = r"the network 'wrong:error' failed for images of the shape .*: ZeroDivisionError: division by zero"
-    with pytest.raises(NetworkError, match=says):
+def test_a_network_that_fails_ends_the_run_and_one_that_returns_nan_skips_the_photo(package, photo_folder):
+    with pytest.raises(NetworkError, match="the network 'wrong:error' failed .*: ZeroDivisionError"):
         ImageClassifier(Recipe("wrong:error", Dense((64,))), cache=False).fit(photo_folder)
-
-
-def test_a_photo_that_is_described_by_nan_is_reported(package):
-    with pytest.raises(PhotoError, match="the network 'wrong:nan' describes it by NaN or infinity"):
+    with pytest.raises(PhotoError, match="'wrong:nan' describes it by NaN or infinity"):
         Extractor(Recipe("wrong:nan", Dense((64,))))(IMAGES[0])

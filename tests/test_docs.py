@@ -49,12 +49,22 @@ def test_the_page_of_parts_mentions_every_public_name():
     assert [name for name in patchvote.__all__ if f"`{name}`" not in text_of("parts.md")] == []
 
 
-def test_the_way_of_the_data_can_be_printed():
-    words = [sys.executable, ROOT / "tools" / "way.py", "--functions"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
-    for title in ("fit", "predict"):
-        assert re.search(rf"^{title}: \d+ files, \d+ functions", said, re.MULTILINE)
-    assert "ImageClassifier.fit" in said
+def files_of_way(text: str) -> dict[str, set[str]]:
+    """Return the files that a text names for each way, by room."""
+    ways: dict[str, set[str]] = {}
+    for title, rooms in re.findall(r"^(\w+): \d+ files[^\n]*\n((?:  .*(?:\n|$))+)", text, re.MULTILINE):
+        lines = [(line[:14].strip(), line[14:].strip()) for line in rooms.splitlines()]
+        ways[title] = {f"{room}/{file}" for room, files in lines for file in files.split(", ")}
+    return ways
+
+
+def test_the_way_of_the_data_is_short_and_the_architecture_shows_it():
+    words = [sys.executable, ROOT / "tools" / "way.py"]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
+    ways = files_of_way(printed)
+    assert len(ways["fit"]) <= 60
+    assert len(ways["predict"]) <= 40
+    assert files_of_way(text_of("architecture.md")) == ways
 
 
 def test_the_figures_of_the_method_can_be_drawn_again_and_are_shown(tmp_path):

@@ -71,36 +71,35 @@ def loop() -> onnx.NodeProto:
 
 
 TRUE = numpy_helper.from_array(np.array(True), "true")
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
 
 
-def test_an_endless_loop_is_refused(tmp_path):
+def function(name: str, *nodes: onnx.NodeProto, inputs: tuple[str, ...] = ("a",), output: str = "b"):
+    return helper.make_function("own", name, list(inputs), [output], list(nodes), OPSETS)
+
+
+def call(name: str, source: str = "image", target: str = "out") -> onnx.NodeProto:
+    return helper.make_node(name, [source], [target], domain="own")
+
+
+def test_an_endless_loop_is_refused_also_in_a_branch_or_in_a_function(tmp_path):
     refused(write(tmp_path / "a.onnx", [loop()], (TRUE,)), "has a loop .'Loop'., which need not end")
-
-
-def test_so_is_one_in_a_branch_or_in_a_function(tmp_path):
     value = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
     branches = {name: helper.make_graph([loop()], name, [], [value]) for name in ("then_branch", "else_branch")}
     refused(write(tmp_path / "a.onnx", [helper.make_node("If", ["true"], ["out"], **branches)], (TRUE,)), "has a loop")
-    opsets = [helper.make_opsetid("", 17)]
-    function = helper.make_function("own", "f", ["image", "true"], ["out"], [loop()], opsets)
-    call = helper.make_node("f", ["image", "true"], ["out"], domain="own")
-    refused(write(tmp_path / "b.onnx", [call], (TRUE,), (function,)), "has a loop")
+    inside = function("f", loop(), inputs=("image", "true"), output="out")
+    twice = helper.make_node("f", ["image", "true"], ["out"], domain="own")
+    refused(write(tmp_path / "b.onnx", [twice], (TRUE,), (inside,)), "has a loop")
 
 
 def test_functions_that_unfold_without_bound_are_refused(tmp_path):
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    functions = [helper.make_function("own", "f0", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], opsets)]
+    functions = [function("f0", helper.make_node("Relu", ["a"], ["b"]))]
     for k in range(1, 40):  # each uses the one before twice
-        name = f"f{k - 1}"
-        twice = [helper.make_node(name, [a], [b], domain="own") for a, b in (("a", "t"), ("t", "b"))]
-        functions.append(helper.make_function("own", f"f{k}", ["a"], ["b"], twice, opsets))
-    call = helper.make_node("f39", ["image"], ["out"], domain="own")
-    refused(write(tmp_path / "a.onnx", [call], (), tuple(functions)), "more than 200,000 operations")
-    own = helper.make_function("own", "f", ["a"], ["b"], [helper.make_node("f", ["a"], ["b"], domain="own")], opsets)
-    call = helper.make_node("f", ["image"], ["out"], domain="own")
-    refused(write(tmp_path / "b.onnx", [call], (), (own,)), "more than 200,000 operations")
-    call = helper.make_node("f3", ["image"], ["out"], domain="own")
-    assert open_onnx(write(tmp_path / "c.onnx", [call], (), tuple(functions[:4]))).spec.dim == 3
+        functions.append(function(f"f{k}", call(f"f{k - 1}", "a", "t"), call(f"f{k - 1}", "t", "b")))
+    says = "more than 200,000 operations"
+    refused(write(tmp_path / "a.onnx", [call("f39")], (), tuple(functions)), says)
+    refused(write(tmp_path / "b.onnx", [call("f")], (), (function("f", call("f", "a", "b")),)), says)
+    assert open_onnx(write(tmp_path / "c.onnx", [call("f3")], (), tuple(functions[:4]))).spec.dim == 3
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
@@ -119,29 +118,29 @@ def chain(path: Path, first: list, width: int, length: int) -> Path:
 
 def test_a_call_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
     mean = [helper.make_node("ReduceMean", ["image"], ["m"], keepdims=0), helper.make_node("Add", ["w", "m"], ["x0"])]
-    path = chain(tmp_path / "slow.onnx", mean, 400, 300)
+    path = chain(tmp_path / "slow.onnx", mean, 200, 200)
     net, pixels = open_onnx(path), np.zeros((1, 32, 32, 3), np.uint8)
     assert net(pixels).shape == (1, 32, 32, 3)
     monkeypatch.setattr(session, "_CALL_SECONDS", 0.0)  # whatever it does takes longer
-    with pytest.raises(NetworkError, match="slow.onnx does not answer: it took more than 0 seconds"):
-        net(pixels)
-    with pytest.raises(NetworkError, match="slow.onnx does not answer: it took more than 0 seconds"):
-        open_onnx(path)
+    for use in (lambda: net(pixels), lambda: open_onnx(path)):
+        with pytest.raises(NetworkError, match="slow.onnx does not answer: it took more than 0 seconds"):
+            use()
+
+
+def run(limits: str, *words: object) -> subprocess.Popen[str]:
+    """Begin a command in a process of its own, which has to end although the work in it does not."""
+    code = f"from patchvote.networks import session\nfrom patchvote.cli import main\n{limits}\nmain()"
+    command = [sys.executable, "-c", code, *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_preparation_that_takes_too_long_is_given_up(tmp_path, photo_folder):
     path = chain(tmp_path / "constant.onnx", [helper.make_node("MatMul", ["w", "w"], ["x0"])], 700, 20_000)
-    code = """
-import sys
-from patchvote.networks import session
-from patchvote.cli import main
-session._PREPARING_SECONDS, session._GRACE_SECONDS = 1.0, 0.1
-main()
-"""  # in a process of its own, which has to end although the work does not
-    words = [sys.executable, "-c", code, "extract", photo_folder, tmp_path / "store", "--network", path]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 1
-    assert done.stderr == f"patchvote: {path} cannot be prepared: it took more than 1 seconds.\n"
+    limits = "session._PREPARING_SECONDS, session._GRACE_SECONDS = 0.5, 0.1"
+    process = run(limits, "extract", photo_folder, tmp_path / "store", "--network", path)
+    _, errors = process.communicate(timeout=100)
+    assert (process.returncode, len(errors.splitlines())) == (1, 1)
+    assert "constant.onnx cannot be prepared: it took more than" in errors
 
 
 def slow_for_white_photos(path: Path) -> Path:
@@ -163,33 +162,13 @@ def slow_for_white_photos(path: Path) -> Path:
 
 
 def extract_white_photos(tmp_path: Path, seconds: float) -> subprocess.Popen[str]:
-    """Begin to extract two white photos by such a network in a process of its own, calls of which have a limit."""
+    """Begin to extract two white photos by such a network, calls of which have a limit."""
     path, photos = slow_for_white_photos(tmp_path / "slow.onnx"), tmp_path / "photos"
     photos.mkdir()
     for name, height in (("a.png", 32), ("b.png", 16)):  # of two shapes, so that they are two calls
         Image.new("RGB", (32, height), "white").save(photos / name)
-    code = f"""
-import sys
-from patchvote.networks import session
-from patchvote.cli import main
-session._CALL_SECONDS, session._GRACE_SECONDS = {seconds}, 0.1
-main()
-"""
-    words = [
-        sys.executable,
-        "-c",
-        code,
-        "extract",
-        photos,
-        tmp_path / "store",
-        "--network",
-        path,
-        "--sides",
-        32,
-        "-j",
-        1,
-    ]
-    return subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    limits = f"session._CALL_SECONDS, session._GRACE_SECONDS = {seconds}, 0.1"
+    return run(limits, "extract", photos, tmp_path / "store", "--network", path, "--sides", 32, "-j", 1)
 
 
 def test_one_operation_that_does_not_end_is_left_behind(tmp_path):
@@ -197,7 +176,6 @@ def test_one_operation_that_does_not_end_is_left_behind(tmp_path):
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 3
     assert "skipped a.png: " in errors
-    assert "slow.onnx does not answer: it took more than 3 seconds" in errors
     assert "b.png" in errors
     assert "an earlier call could not be stopped" in errors  # and is not tried again for every photo
 
@@ -205,11 +183,11 @@ def test_one_operation_that_does_not_end_is_left_behind(tmp_path):
 def test_ctrl_c_ends_a_command_whose_network_does_not_end(tmp_path):
     process = extract_white_photos(tmp_path, 1000.0)
     wait_for((tmp_path / "store").exists)
-    time.sleep(1)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.startswith("interrupted. What was extracted is kept")
+    assert errors.startswith("interrupted.")
 
 
 # --- operations -------------------------------------------------------------------------------------------------------
@@ -231,8 +209,7 @@ def test_operations_whose_cost_depends_on_the_photo_are_refused_where_they_are_u
 
 
 def test_operations_of_a_set_that_is_not_known_are_refused(tmp_path):
-    node = helper.make_node("Relu", ["image"], ["out"], domain="own")
-    refused(write(tmp_path / "a.onnx", [node]), "has the operation 'own.Relu'")
+    refused(write(tmp_path / "a.onnx", [call("Relu")]), "has the operation 'own.Relu'")
 
 
 def test_an_answer_whose_shape_depends_on_the_photo_is_refused(tmp_path):
@@ -251,22 +228,18 @@ def test_an_answer_whose_shape_depends_on_the_photo_is_refused(tmp_path):
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_network_that_asks_for_more_memory_than_its_share_is_refused(tmp_path):
-    for share in (0.6, 1e3):  # of the machine's memory, which the system would partly give
-        count = int(share * memory() / 4 / 3)
-        nodes = [
-            helper.make_node("Shape", ["image"], ["shape"]),
-            helper.make_node("Gather", ["shape", "one"], ["three"]),
-            helper.make_node("Mul", ["three", "count"], ["wanted"]),
-            helper.make_node("ConstantOfShape", ["wanted"], ["large"]),
-            helper.make_node("ReduceMax", ["large"], ["top"], keepdims=0),
-            helper.make_node("Add", ["image", "top"], ["out"]),
-        ]
-        path = write(tmp_path / "large.onnx", nodes, (ints("one", 1), ints("count", count)))
-        begin = time.monotonic()
-        with pytest.raises(NetworkError, match="cannot take an input"):
-            open_onnx(path)
-        assert time.monotonic() - begin < SECONDS
+@pytest.mark.parametrize("share", [0.6, 1e3])  # of the machine's memory, which the system would partly give
+def test_a_network_that_asks_for_more_memory_than_its_share_is_refused(tmp_path, share):
+    nodes = [
+        helper.make_node("Shape", ["image"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["three"]),
+        helper.make_node("Mul", ["three", "count"], ["wanted"]),
+        helper.make_node("ConstantOfShape", ["wanted"], ["large"]),
+        helper.make_node("ReduceMax", ["large"], ["top"], keepdims=0),
+        helper.make_node("Add", ["image", "top"], ["out"]),
+    ]
+    count = int(share * memory() / 4 / 3)
+    refused(write(tmp_path / "large.onnx", nodes, (ints("one", 1), ints("count", count))), "cannot take an input")
 
 
 @pytest.mark.parametrize(
@@ -341,6 +314,8 @@ def test_a_file_that_is_no_file_or_too_large_is_refused(tmp_path):
     with (tmp_path / "large.onnx").open("wb") as file:
         file.truncate(1 << 40)
     refused(tmp_path / "large.onnx", "cannot be read: it has more than the 2,147,483,647 bytes")
+    os.mkfifo(tmp_path / "net.toml")
+    refused(write_tiny_network(tmp_path / "net.onnx"), "net.toml cannot be read: it is a pipe")
 
 
 def test_what_onnx_runtime_says_of_names_in_the_file_does_not_reach_the_terminal_raw(tmp_path, capfd):
@@ -378,9 +353,3 @@ def test_a_toml_file_of_any_content_is_a_network_error(tmp_path, text, says):
     path = write_tiny_network(tmp_path / "net.onnx")
     (tmp_path / "net.toml").write_text(text if "output" in text else f"output = 'features'\n{text}")
     refused(path, says)
-
-
-def test_a_toml_file_that_is_no_file_is_refused(tmp_path):
-    path = write_tiny_network(tmp_path / "net.onnx")
-    os.mkfifo(tmp_path / "net.toml")
-    refused(path, "net.toml cannot be read: it is a pipe")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -33,7 +32,6 @@ from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model
 from patchvote.networks import load, open_onnx
 from patchvote.networks.names import beside
-from test_cli import patchvote
 
 HOSTILE = {
     "abort": "torch:os:abort",
@@ -77,7 +75,6 @@ def trap(tmp_path, monkeypatch) -> Path:
     write_tiny_network(tmp_path / "outside" / "net.onnx")
     (tmp_path / "models").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
     monkeypatch.setattr(sys.modules[__name__], "_listening", True)
     _seen.clear()
     return tmp_path
@@ -117,7 +114,7 @@ def test_a_name_in_a_model_runs_opens_and_fetches_nothing(kind, trap):
     assert untouched(trap)
 
 
-def test_no_command_follows_such_a_name_and_each_shows_the_line_to_type(trap, photo_folder):
+def test_no_command_follows_such_a_name_and_each_shows_the_line_to_type(trap, photo_folder, command):
     path, photo = trap / "models" / "my model", next((photo_folder / "brick").iterdir())
     name = "torch:trap.sub:function@it's"
     write_model(model_of(name), path)
@@ -129,35 +126,28 @@ def test_no_command_follows_such_a_name_and_each_shows_the_line_to_type(trap, ph
         ("add", path, photo_folder, "--no-cache"),
         ("export", path, trap / "x.onnx"),
     ):
-        done = patchvote(*words)
-        assert done.returncode == 1, done.stdout
-        first, line = done.stderr.splitlines()
+        done = command(*words)
+        assert done.code == 1, done.out
+        first, line = done.err.splitlines()
         assert "my model names the network" in first
         typed = list(map(str, words))
         place = typed.index("--") if "--" in typed else len(typed)
         assert shlex.split(line) == ["patchvote", *typed[:place], "--network", name, *typed[place:]]
-    told = patchvote("info", path)
-    assert told.returncode == 0
-    assert name in told.stdout
+    assert name in command("info", path).out
     assert untouched(trap)
 
 
-def test_the_line_that_is_shown_works_for_a_network_of_the_users_own(photo_folder, tmp_path, monkeypatch):
+def test_the_line_that_is_shown_works_for_a_network_of_the_users_own(photo_folder, tmp_path, monkeypatch, command):
     pytest.importorskip("torch")
     monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     name = "torch:helpers.torch_models:residual@last?size=64"
     classifier = ImageClassifier(Recipe(name, Dense((64,))), cache=False).fit(photo_folder)
     classifier.save(tmp_path / "m.patchvote")
     photo = next((photo_folder / "brick").iterdir())
-    refused = patchvote("predict", tmp_path / "m.patchvote", photo)
-    line = shlex.split(refused.stderr.splitlines()[-1])
-    assert line[0] == "patchvote"
-    done = subprocess.run([sys.executable, "-m", *line], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    line = shlex.split(command("predict", tmp_path / "m.patchvote", photo).err.splitlines()[-1])
+    done = command(*line[1:])
     expected = next(classifier.answers([photo]))
-    assert f",{expected.likeliest},{round(expected.likeliest_probability, 4)}," in done.stdout
+    assert f",{expected.likeliest},{round(expected.likeliest_probability, 4)}," in done.out
     again = ImageClassifier.load(tmp_path / "m.patchvote", network=name)
     np.testing.assert_array_equal(again.predict_proba([photo]), classifier.predict_proba([photo]))
     with pytest.raises(ModelError, match="not taken from a file"):
@@ -178,11 +168,8 @@ def test_an_onnx_file_beside_the_model_is_its_network_if_the_fingerprint_is_righ
     write_model(model_of("efficientnet-lite0+net.onnx", both.fingerprint, both.dim), path)
     assert ImageClassifier.load(path).predict_proba([photo]).shape == (1, 4)
     write_model(model_of("net.onnx", "0" * 16), path)
-    with pytest.raises(
-        ModelError, match="made with another network than .* \\(checksum of weights and settings 0000"
-    ) as told:
+    with pytest.raises(ModelError, match="made with another network than .* 0000.* the .toml beside it"):
         ImageClassifier.load(path)
-    assert "Its file, or the .toml beside it, has changed since" in str(told.value)
 
 
 def test_the_name_of_a_folder_is_never_read_as_a_join(trap, monkeypatch):
@@ -209,15 +196,12 @@ def test_joined_networks_that_were_typed_with_folders_are_found_beside_the_model
 
 
 def test_what_lies_beside_a_model_must_be_a_file(tmp_path):
-    path = tmp_path / "m.patchvote"
-    write_model(model_of("net.onnx"), path)
-    (tmp_path / "net.onnx").mkdir()
-    with pytest.raises(ModelError, match="nor an ONNX file beside it"):
-        ImageClassifier.load(path)
-    (tmp_path / "net.onnx").rmdir()
-    os.mkfifo(tmp_path / "net.onnx")
-    with pytest.raises(ModelError, match="nor an ONNX file beside it"):
-        ImageClassifier.load(path)
+    write_model(model_of("net.onnx"), tmp_path / "m.patchvote")
+    for make in (Path.mkdir, os.mkfifo):
+        make(tmp_path / "net.onnx")
+        with pytest.raises(ModelError, match="nor an ONNX file beside it"):
+            ImageClassifier.load(tmp_path / "m.patchvote")
+        (tmp_path / "net.onnx").rmdir() if make is Path.mkdir else (tmp_path / "net.onnx").unlink()
 
 
 def test_a_backbone_that_the_caller_brings_needs_no_name(tmp_path, tiny_network):
@@ -227,14 +211,13 @@ def test_a_backbone_that_the_caller_brings_needs_no_name(tmp_path, tiny_network)
     assert classifier.predict_proba([np.zeros((64, 64, 3), np.uint8)]).shape == (1, 4)
 
 
-def test_a_store_names_its_network_but_does_not_load_it(trap, photo_folder, tiny_network):
+def test_a_store_names_its_network_but_does_not_load_it(trap, photo_folder, tiny_network, command):
     named = Recipe("torch:trap.sub:function", Dense((64,)))
     extractor = Extractor(named, backbone=open_onnx(tiny_network, output="features"))
     fill(trap / "store", find_photos(photo_folder)[:2], extractor)
     store = Store.open(trap / "store")
     assert store.recipe == named
-    told = patchvote("info", trap / "store")
-    assert "torch:trap.sub:function" in told.stdout
+    assert "torch:trap.sub:function" in command("info", trap / "store").out
     for use in (Extractor, ImageClassifier):
         with pytest.raises(NetworkError, match="it is not taken from a file"):
             use(store.recipe)

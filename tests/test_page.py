@@ -54,12 +54,6 @@ def test_a_map_on_the_page_equals_the_array_of_explain_pixel_by_pixel(browser, a
     model = tmp_path / "m.patchvote"
     model.write_bytes(Client(address).download(taught))
     evidence = ImageClassifier.load(model).explain(collage)
-    sent = Client(address).explain(collage, taught, labels=["gravel", "stars"], width=64, height=64)
-    for sent_map in sent["maps"]:
-        for kind in ("contrast", "votes"):
-            expected = getattr(evidence, {"votes": "map"}.get(kind, kind))(sent_map["label"], 64, 64)
-            np.testing.assert_allclose(sent_map[kind], expected, rtol=1e-4, atol=1e-7 * np.abs(expected).max())
-
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open(f"#w={taught}&v=ask")
         tab.ask([collage])
@@ -69,10 +63,8 @@ def test_a_map_on_the_page_equals_the_array_of_explain_pixel_by_pixel(browser, a
         for label in ("gravel", "stars"):
             dialog.get_by_role("radio", name=label).check()
             tab.page.locator(f"canvas.lit[data-label={label}]").wait_for()
-            drawn = np.array(tab.page.evaluate(MIDDLES))
-            assert (
-                np.abs(drawn - 255 * brightness_of(evidence, label)).max() < 3
-            )  # opacity of the middle of each cell; of 255
+            drawn = np.array(tab.page.evaluate(MIDDLES))  # opacity of the middle of each cell, of 255
+            assert np.abs(drawn - 255 * brightness_of(evidence, label)).max() < 3
             shown = Image.open(io.BytesIO(tab.page.locator(".stage").screenshot())).convert("RGB")
             apart = {}  # mean difference to what `patchvote explain` draws for a class
             for name in CLASSES:

@@ -114,21 +114,6 @@ def test_unknown_names_are_answered_with_known_ones(selection, message, own, tmp
         plan(Protocol.load(own), Selection(**selection), Results(tmp_path))
 
 
-def test_further_combinations_of_a_protocol_are_planned(tmp_path):
-    path = tmp_path / "own.toml"
-    path.write_text(OWN + '\n[[also]]\nvoters = ["snbnl"]\nrecipes = ["dense-224", "dense-448"]\n')
-    protocol = Protocol.load(path)
-
-    def planned(**selection) -> set[tuple[str, str]]:
-        groups, _ = plan(protocol, Selection(**selection), Results(tmp_path))
-        return {(group.recipe, voter) for group in groups for voter in group.voters}
-
-    main = {(recipe, voter) for recipe in protocol.recipes for voter in protocol.voters}
-    assert planned() == main | {("dense-224", "snbnl"), ("dense-448", "snbnl")}
-    assert planned(voters=("nbnn",)) == {(recipe, "nbnn") for recipe in protocol.recipes}
-    assert planned(recipes=("dense-224",), voters=("snbnl",)) == {("dense-224", "snbnl")}
-
-
 def test_settings_in_a_voters_name_reach_its_estimator():
     assert parse_voter("nbnn(position_weight=0.5, search=exact)") == (
         "nbnn",
@@ -301,18 +286,6 @@ def test_photos_beyond_the_memory_give_the_same_cells_from_their_store(own, phot
         groups, _ = plan(at_work.protocol, Selection(splits=1, voters=("whole-svm",)), at_work.results)
         answers += [cell["hits"] for _, _, cell in at_work.compute(groups)]
     assert answers[0] == answers[1]
-
-
-def test_cells_say_whether_their_protocol_calibrates(own, photo_folder, bags, tmp_path):
-    own.write_text(
-        OWN.replace("train = 5", "train = 7")
-        .replace("test = 4", "test = 3")
-        .replace("title", "calibrated = true\ntitle")
-    )
-    ((_, _, cell),) = run(own, photo_folder, bags, tmp_path / "r", voters=("snbnl",), splits=1)
-    assert not {"calibration_error", "rejected", "accepted_accuracy"} & cell.keys()  # 20 images are too few
-    ((_, kept),) = Results(tmp_path / "r").all("textures")
-    assert kept["calibrated"] is True
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from helpers.command import network_in
 from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK
 from helpers.worker_networks import TracedNetwork
-from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, StoreError, fill
+from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, fill
 from patchvote.models.file import read_model
 from patchvote.utils.engine import Engine, TeamEngine
 from patchvote.voters.minibatches import Limits
@@ -117,23 +116,6 @@ def test_a_classifier_learns_adapts_and_learns_more_with_any_engine(photo_folder
         assert_same_models(ridge, models[0][0], exact=True)
         assert_same_models(nets, models[0][1], exact=False)
         assert known == models[0][2] == 40
-
-
-class Elsewhere(LocalEngine):
-    """An engine whose workers see another folder under the path of the store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def run(self, job, items):
-        self.folder.mkdir()
-        return super().run(dataclasses.replace(job, folder=self.folder), items)
-
-
-def test_a_cache_that_workers_write_elsewhere_is_an_error_that_says_so(photo_folder, tmp_path, trace):
-    classifier = ImageClassifier(QUICK, backbone=TracedNetwork(trace), cache=tmp_path / "cache")
-    with pytest.raises(StoreError, match="does not hold here what the workers have written.* PATCHVOTE_CACHE"):
-        classifier.fit(photo_folder, engine=Elsewhere(tmp_path / "elsewhere"))
 
 
 # --- sNBNL ------------------------------------------------------------------------------------------------------------

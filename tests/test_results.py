@@ -11,7 +11,6 @@ from scipy.stats import binomtest
 
 from experiments.datasets import read_dataset
 from experiments.page.fair import compare, table
-from experiments.page.tables import budgets, few, scenes, summarise
 from experiments.protocol import PROTOCOLS, Protocol
 from experiments.results import Draw, Results, Run, read_draws
 from experiments.runner import Runner, Selection, plan
@@ -34,35 +33,6 @@ def add(results: Results, protocol: str, setting: str, voter: str, by_pair: dict
 @pytest.fixture
 def results(tmp_path):
     return Results(tmp_path)
-
-
-def test_the_summary_has_the_means_beside_the_papers(results):
-    add(results, "scene15", "random", "snbnl", {None: ["1110", "1100"]})
-    add(results, "scene15", "random", "whole-svm", {None: ["1100"]})
-    row = summarise(Protocol.load("scene15"), results)[0]
-    assert (row["splits"], row["mean"], row["deviation"], row["paper"]) == (2, 62.5, 17.68, 92.88)
-    lines = scenes(Protocol.load("scene15"), results).splitlines()
-    assert "| CNN-sNBNL | 92.88 ± 0.89 | 62.50 ± 17.68 (2) |  |" in lines
-    assert "| whole image + SVM | 90.00 ± 0.63 | 50.00 (1) |  |" in lines
-
-
-def test_the_table_of_few_images_has_a_column_per_number_of_images(results):
-    add(results, "scene15-few", "5", "default", {None: ["1110", "1111"]})
-    lines = few(Protocol.load("scene15-few"), results).splitlines()
-    assert (lines[0], lines[2]) == (
-        "| images per class | 1 | 2 | 5 | 10 | 20 |",
-        "| the default voter |  |  | 87.50 |  |  |",
-    )
-
-
-def test_budgets_are_means_over_the_splits_that_all_have(results):
-    for voter, hits in {"snbnl(max_iter=3)": ["10", "11", "00"], "nbnl(max_iter=30)": ["10", "10"]}.items():
-        add(results, "scene15-time", "random", voter, {None: hits}, train_seconds=2.0)
-    found = budgets(Protocol.load("scene15-time"), results)
-    assert [(one.kind, one.rounds, one.splits, one.accuracy) for one in found] == [
-        ("nbnl", 30, 2, 50.0),
-        ("snbnl", 3, 2, 75.0),
-    ]
 
 
 # --- comparisons ------------------------------------------------------------------------------------------------------
@@ -135,13 +105,6 @@ def test_a_row_that_adapts_is_compared_with_the_best_pooled_image_that_adapts(of
     assert "whole image + SVM" not in lines
     found = compare(office, office_run("adapted"), office_run("adapted(scales=last)"))
     assert f"| {found.difference:+.2f} ± {found.error:.2f} |" in lines["adapted BagSVM"]
-
-
-def test_photos_that_could_not_be_read_are_left_out_of_the_count(office):
-    for voter, hits in (("nbnn", "111"), ("local-nbnn", "011")):
-        add(office, "office-parts", "unsupervised", voter, {PAIRS[0]: [hits]}, skipped=["webcam/1"])
-    found = compare(office, office_run("nbnn"), office_run("local-nbnn"))
-    assert (found.first, found.second, found.error) == (1, 0, 0.0)
 
 
 # --- the records of the repository ------------------------------------------------------------------------------------

@@ -13,10 +13,9 @@ from PIL import Image
 torch = pytest.importorskip("torch")
 
 from helpers.torch_libraries import torch_libraries  # noqa: E402
-from patchvote import Dense, Extractor, ImageClassifier, NetworkError, Patch, Recipe  # noqa: E402
+from patchvote import Dense, Extractor, ImageClassifier, NetworkError, Recipe  # noqa: E402
 from patchvote.models.export import export_model  # noqa: E402
 from patchvote.networks import load  # noqa: E402
-from patchvote.photos.decode import resized  # noqa: E402
 
 timm, torchvision = torch_libraries()
 
@@ -94,19 +93,6 @@ def close(ours: np.ndarray, theirs: np.ndarray) -> None:
     np.testing.assert_allclose(ours, theirs, atol=1e-4 * max(1.0, float(np.abs(theirs).max())))
 
 
-def check_patches(name: str, activation: str, expected, **sampling) -> None:
-    """Compare the descriptors of patches with what `expected` answers for a stack of them."""
-    extractor = Extractor(Recipe(name, Patch(count=6, levels=1, smallest=64, **sampling), activation))
-    image = Image.fromarray(photo(200, 140))
-    bag = extractor(np.asarray(image))
-    spec = extractor.backbone.spec
-    side = spec.fixed_size or (sampling.get("input", spec.size),) * 2
-    pixels = np.round(bag.boxes * [200, 140, 200, 140]).astype(int)
-    tiles = [np.asarray(resized(image.crop(tuple(box)), side[::-1])) for box in pixels.tolist()]
-    assert len(tiles) >= 5
-    close(bag.values, answer(expected, extractor.backbone, np.stack(tiles)))
-
-
 # --- maps -------------------------------------------------------------------------------------------------------------
 
 
@@ -131,7 +117,6 @@ def test_patch_tokens_of_a_transformer_become_a_map(name, layer, size, stride, l
     bag = Extractor(Recipe(full, Dense(sides=(size,))))(image)
     close(bag.values[1:], expected)
     close(bag.values[0], expected.mean(axis=0))
-    check_patches(full, "after", lambda x: tokens(x)[:, prefix:].mean(dim=1))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +139,6 @@ def test_maps_of_convolutional_networks_for_images_of_any_size(name, layer, libr
     bag = Extractor(Recipe(full, Dense(sides=(192, 96))))(image)
     assert len(bag.values) == 1 + 6 * 3 + 3 * 2  # 48 rows of pixels are two of cells
     close(bag.values[1:19], expected.reshape(-1, backbone.spec.dim))
-    check_patches(full, "after", lambda x: maps(x).mean(dim=(2, 3)), input=64)
 
 
 @torchvision.models._api.register_model()
@@ -179,7 +163,6 @@ def test_maps_of_swin_have_their_features_last_and_one_size(name, layer, library
     assert expected.shape == (7, 7, backbone.spec.dim)
     bag = Extractor(Recipe(full, Dense(sides=(224,))))(image)
     close(bag.values[1:], expected.reshape(-1, backbone.spec.dim))
-    check_patches(full, "after", lambda x: maps(x).mean(dim=(1, 2)))
 
 
 def test_a_block_that_ends_with_an_activation_can_be_read_before_it(library):
@@ -211,9 +194,10 @@ def narrow_vgg(weights=None, progress=True):
 @pytest.mark.parametrize(("layer", "place"), [("fc6", "classifier.0"), ("fc7", "classifier.3")])
 def test_fc6_and_fc7_of_vgg_before_and_after_their_activation(layer, place, activation, library):
     module, weights = library("torchvision:narrow_vgg")
-    full = f"torchvision:narrow_vgg@{layer}?{weights}"
-    read = caught(module, place)
-    check_patches(full, activation, (lambda x: torch.relu(read(x))) if activation == "after" else read)
+    backbone = load(f"torchvision:narrow_vgg@{layer}?{weights}", activation=activation)
+    images = np.stack([photo(224, 224) for _ in range(3)])
+    expected = answer(caught(module, place), backbone, images)
+    close(backbone(images), np.maximum(expected, 0) if activation == "after" else expected)
 
 
 # --- names, sizes, preprocessing --------------------------------------------------------------------------------------

@@ -19,18 +19,7 @@ pytest.importorskip("fastapi")
 from prometheus_client import CollectorRegistry
 
 from helpers.waiting import wait_for
-from helpers.web import (
-    ENDLESS,
-    client,
-    events,
-    files,
-    let_jobs_run,
-    model_file,
-    refusal,
-    settings,
-    submitted,
-    taught,
-)
+from helpers.web import ENDLESS, files, let_jobs_run, model_file, refusal, settings, submitted, taught
 from patchvote.web import jobs as jobs_module
 from patchvote.web.jobs import Jobs
 from patchvote.web.learning import Task
@@ -88,22 +77,25 @@ def test_a_process_tells_its_progress_apart_from_what_libraries_print_and_ends_w
         lines = [json.loads(line) for line in printing.stdout.read().splitlines()]
         assert lines == [{"stage": "fit", "done": 1, "total": 2}, {"end": "done"}]
         assert "hello" in printing.stderr.read()
-        assert json.loads(waiting.stdout.readline())["stage"] == "fit"
-        waiting.stdin.close()  # as the system does when the server ends
-        assert waiting.wait(60) == 1
-        assert json.loads(unheard.stdout.readline())["stage"] == "0"
-        unheard.stdout.close()
-        assert unheard.wait(60) == 1
+        for job, pipe in ((waiting, waiting.stdin), (unheard, unheard.stdout)):
+            assert json.loads(job.stdout.readline())["done"] == 0
+            pipe.close()  # as the system does when the server ends
+            assert job.wait(60) == 1
 
 
 @pytest.fixture
-def workspace(tmp_path):
-    return Workspaces(tmp_path / "workspaces", Limits()).create()
+def everything(tmp_path):
+    return Workspaces(tmp_path / "workspaces", Limits())
+
+
+@pytest.fixture
+def workspace(everything):
+    return everything.create()
 
 
 @pytest.fixture
 def jobs(tmp_path):
-    made = Jobs(Limits(), CollectorRegistry(), [tmp_path])
+    made = Jobs(Limits(waiting_jobs=1), CollectorRegistry(), [tmp_path])
     yield made
     made.close()
 
@@ -130,93 +122,49 @@ def quick(monkeypatch):
     let_jobs_run(monkeypatch, 'import sys; sys.stdin.readline(); print(\'{"end": "done"}\')')
 
 
-def test_a_run_that_is_being_made_is_not_swept_by_another_that_is_complete(workspace):
-    with workspace.new_run() as first, workspace.new_run() as second:
-        for run in (first, second):
-            (run / "model.patchvote").write_bytes(b"model")
-        workspace.commit_run(second, "")
-        workspace.commit_run(first, "")
-    assert workspace.model_of(workspace.state.run).read_bytes() == b"model"
-    assert _runs(workspace) == [first.name]
-
-
-def test_models_that_are_opened_at_once_leave_one_of_them(served, surface_models):
-    at = f"/v1/workspaces/{taught(served, {})}"
-    content = (surface_models / "surfaces.patchvote").read_bytes()
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        done = pool.map(lambda _: served.put(f"{at}/model", files=model_file(content)).status_code, range(6))
-        assert set(done) == {200}
-    assert served.get(at).json()["model"]["opened"]
-    assert served.get(f"/v1/models/{at.split('/')[-1]}/file").content == content
-
-
-def test_no_model_is_opened_where_a_job_began_while_the_file_was_read(served, surfaces, surface_models, monkeypatch):
-    let_jobs_run(monkeypatch, ENDLESS)
-    workspace = taught(served, {"a": surfaces["brick"][:2], "b": surfaces["grass"][:2]})
-    content = (surface_models / "surfaces.patchvote").read_bytes()
-    load, begun = Models.loaded, []
-
-    def slow(models, path):
-        begun.append(submitted(served, workspace))
-        return load(models, path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Models, "loaded", slow)
-        refused = served.put(f"/v1/workspaces/{workspace}/model", files=model_file(content))
-    assert refusal(refused) == (409, "conflict")
-    assert served.get(f"/v1/jobs/{begun[0]}").json()["status"] in ("waiting", "running")
-    assert served.delete(f"/v1/jobs/{begun[0]}").json()["status"] == "cancelled"
-
-
 def test_a_job_that_is_cancelled_before_it_reads_its_task_does_not_stop_the_next(jobs, workspace):
     job = _begun(jobs, workspace, unlabelled=MANY)
     wait_for(lambda: job.process is not None)
     jobs.cancel(job)
-    after = _begun(jobs, workspace)
-    assert _ended(after) == "failed"  # it has no photos; but it had its turn
+    assert _ended(_begun(jobs, workspace)) == "failed"  # it has no photos; but it had its turn
     assert job.status == "cancelled"
     wait_for(lambda: _runs(workspace) == [])
 
 
-def test_nothing_waits_while_a_process_that_learns_starts(jobs, workspace, monkeypatch):
+def test_nothing_waits_while_a_process_starts_which_has_only_so_much_time(tmp_path, workspace, monkeypatch):
     let_jobs_run(monkeypatch, "import time; time.sleep(600)")  # it reads nothing, as while it imports
+    jobs = Jobs(Limits(job_seconds=4), CollectorRegistry(), [tmp_path])
     job = _begun(jobs, workspace, unlabelled=MANY)
     wait_for(lambda: job.status == "running")
     answered = threading.Event()
     threading.Thread(target=lambda: (jobs.plain(job), answered.set()), daemon=True).start()
-    assert answered.wait(60)
-    jobs.cancel(job)
+    assert answered.wait(3)
+    assert (_ended(job), job.message) == ("failed", "learning took too long.")
+    jobs.close()
 
 
-def test_jobs_wait_for_one_another_and_only_so_many(tmp_path, monkeypatch):
+def test_jobs_wait_for_one_another_and_only_so_many(jobs, everything, monkeypatch):
     let_jobs_run(monkeypatch, ENDLESS)
-    jobs = Jobs(Limits(waiting_jobs=1), CollectorRegistry(), [tmp_path])
-    everything = Workspaces(tmp_path / "workspaces", Limits())
     first, second, third = (everything.create() for _ in range(3))
     running = _begun(jobs, first)
     wait_for(lambda: running.status == "running")
     waiting = _begun(jobs, second)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem, match="too many jobs"):
         _begun(jobs, third)
-    assert (refused.value.status_code, refused.value.retry_after > 0) == (429, True)
-    assert (jobs.plain(running)["position"], jobs.plain(waiting)["position"]) == (0, 1)
     with pytest.raises(Problem, match="is learning"):
         _begun(jobs, second)
+    assert (jobs.plain(running)["position"], jobs.plain(waiting)["position"]) == (0, 1)
     jobs.cancel(waiting)
     jobs.close()
     assert (running.status, waiting.status) == ("cancelled", "cancelled")
-    for workspace in (first, second, third):
-        wait_for(lambda workspace=workspace: _runs(workspace) == [])
+    wait_for(lambda: not any(map(_runs, (first, second, third))))
 
 
 @pytest.mark.parametrize(
-    ("error", "keyword"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), "No space"),
-        (RuntimeError("a fault"), "a fault of the server"),
-    ],
+    ("error", "word"),
+    [(OSError(errno.ENOSPC, "No space"), "No space"), (RuntimeError("x"), "a fault of the server")],
 )
-def test_a_job_that_cannot_be_kept_fails_and_the_next_has_its_turn(jobs, workspace, monkeypatch, quick, error, keyword):
+def test_a_job_that_cannot_be_kept_fails_and_the_next_has_its_turn(jobs, workspace, monkeypatch, quick, error, word):
     def fail(*arguments, **named):
         raise error
 
@@ -224,7 +172,7 @@ def test_a_job_that_cannot_be_kept_fails_and_the_next_has_its_turn(jobs, workspa
         patch.setattr(workspace, "commit_run", fail)
         job = _begun(jobs, workspace)
         assert _ended(job) == "failed"
-    assert keyword in job.message
+    assert word in job.message
     after = _begun(jobs, workspace)
     assert _ended(after) == "done"
     assert after.process.stdout.closed  # the last jobs are remembered, but not their pipes
@@ -242,24 +190,6 @@ def test_a_process_that_cannot_be_started_is_told(jobs, workspace, monkeypatch):
     monkeypatch.setattr(jobs_module, "_start", fail)
     assert _ended(_begun(jobs, workspace)) == "failed"
     assert _runs(workspace) == []
-
-
-def test_a_job_that_takes_too_long_is_ended_and_says_so(tmp_path, surfaces, monkeypatch):
-    let_jobs_run(monkeypatch, ENDLESS)
-    with client(settings(tmp_path, {"job_seconds": 0.2})) as home:
-        workspace = taught(home, {"a": surfaces["brick"][:1], "b": surfaces["grass"][:1]})
-        last = list(events(home, submitted(home, workspace)))[-1][1]
-        assert (last["status"], last["message"]) == ("failed", "learning took too long.")
-        assert home.get(f"/v1/workspaces/{workspace}").json()["model"] is None
-
-
-def test_nothing_begins_in_a_workspace_that_was_removed(home, surfaces, monkeypatch):
-    let_jobs_run(monkeypatch, ENDLESS)
-    workspace = taught(home, {"a": surfaces["brick"][:1], "b": surfaces["grass"][:1]})
-    job = submitted(home, workspace)
-    assert home.delete(f"/v1/workspaces/{workspace}").status_code == 204
-    assert home.get(f"/v1/jobs/{job}").json()["status"] == "cancelled"
-    assert not (home.folder / workspace).exists()
 
 
 def test_streams_are_counted_before_their_first_event_until_their_readers_have_gone(tmp_path, jobs, workspace):
@@ -282,13 +212,50 @@ def test_streams_are_counted_before_their_first_event_until_their_readers_have_g
     assert context.streams == 0
 
 
+def test_a_run_that_is_being_made_is_not_removed_by_another_that_is_complete(workspace):
+    with workspace.new_run() as first, workspace.new_run() as second:
+        for run in (second, first):
+            (run / "model.patchvote").write_bytes(b"model")
+            workspace.commit_run(run, "")
+    assert workspace.model_of(workspace.state.run).read_bytes() == b"model"
+    assert _runs(workspace) == [first.name]
+
+
+def test_models_that_are_opened_at_once_leave_one_of_them(served, surface_models):
+    workspace, content = taught(served, {}), (surface_models / "surfaces.patchvote").read_bytes()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        address, upload = f"/v1/workspaces/{workspace}/model", model_file(content)
+        assert set(pool.map(lambda _: served.put(address, files=upload).status_code, range(6))) == {200}
+    assert served.get(f"/v1/models/{workspace}/file").content == content
+
+
+def test_no_model_is_opened_where_a_job_began_and_a_workspace_that_is_removed_ends_it(
+    served, surfaces, surface_models, monkeypatch
+):
+    let_jobs_run(monkeypatch, ENDLESS)
+    workspace = taught(served, {"a": surfaces["brick"][:2], "b": surfaces["grass"][:2]})
+    at, load, begun = f"/v1/workspaces/{workspace}", Models.loaded, []
+
+    def slow(models, path):
+        begun.append(submitted(served, workspace))
+        return load(models, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Models, "loaded", slow)
+        content = (surface_models / "surfaces.patchvote").read_bytes()
+        assert refusal(served.put(f"{at}/model", files=model_file(content))) == (409, "conflict")
+    assert served.get(at).json()["job"]["id"] == begun[0]
+    assert served.delete(at).status_code == 204
+    assert served.get(f"/v1/jobs/{begun[0]}").json()["status"] == "cancelled"
+    assert not (served.folder / workspace).exists()
+
+
 def test_photos_that_take_long_to_decode_do_not_keep_other_requests_waiting(home, surfaces, monkeypatch):
     may_go_on, decoded = threading.Event(), photos._shown
     monkeypatch.setattr(photos, "_shown", lambda photo: may_go_on.wait(300) and decoded(photo))
     uploads = 45  # more than there are threads for requests
-    at = f"/v1/workspaces/{taught(home, {})}"
+    at, upload = f"/v1/workspaces/{taught(home, {})}", files(surfaces["brick"][:1])
     with concurrent.futures.ThreadPoolExecutor(uploads + 1) as pool:
-        upload = files(surfaces["brick"][:1])
         waiting = [pool.submit(home.post, f"{at}/photos", files=upload) for _ in range(uploads)]
         try:
             wait_for(lambda: sum(future.running() for future in waiting) == uploads)

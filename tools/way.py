@@ -1,7 +1,7 @@
 """Print the way of the data: the files and functions of patchvote that `fit` and `predict` pass.
 
-python tools/way.py                 # files in the order in which they are reached, with functions and calls
-python tools/way.py --functions     # the functions, too
+python tools/way.py                 # files by room, in the order in which they are reached
+python tools/way.py --functions     # the functions of each file, too, and how often they are called
 python tools/way.py --photos DIR    # photos of yours (one folder per class) instead of twelve random pictures
 """
 
@@ -46,14 +46,20 @@ def passed(work: Callable[[], Any]) -> Way:
 
 
 def write(title: str, way: Way, functions: bool) -> None:
-    """Print the files of a way, and their functions if asked to."""
+    """Print the files of a way by room, or each with its functions and their calls."""
     files = dict.fromkeys(file for file, _ in way)
-    print(f"\n{title}: {len(files)} files, {len(way)} functions, {way.total():,} calls")
+    print(f"\n{title}: {len(files)} files, {len(way)} functions")
+    rooms: dict[str, list[str]] = {}
     for file in files:
-        own = {name: calls for (place, name), calls in way.items() if place == file}
-        print(f"  {file:36}{len(own):4} functions {sum(own.values()):7,} calls")
-        for name, calls in own.items() if functions else ():
-            print(f"    {name:56}{calls:7,}")
+        room, _, inside = file.removesuffix(".py").partition("/")
+        rooms.setdefault(room, []).append(inside)
+    for room, names in rooms.items() if not functions else ():
+        print(f"  {room:12}{', '.join(names)}".rstrip())
+    for file in files if functions else ():
+        print(f"  {file}")
+        for (place, name), calls in way.items():
+            if place == file:
+                print(f"    {name:56}{calls:7,}")
 
 
 def random_photos(folder: Path) -> Path:

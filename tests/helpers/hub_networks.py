@@ -14,14 +14,8 @@ from torch.nn import functional
 DINO = {
     "crop_size": {"height": 64, "width": 64},
     "do_center_crop": True,
-    "do_convert_rgb": True,
-    "do_normalize": True,
-    "do_rescale": True,
-    "do_resize": True,
     "image_mean": [0.485, 0.456, 0.406],
-    "image_processor_type": "BitImageProcessor",
     "image_std": [0.229, 0.224, 0.225],
-    "resample": 3,
     "rescale_factor": 0.00392156862745098,
     "size": {"shortest_edge": 72},
 }
@@ -148,23 +142,9 @@ def vit_file(**settings: int) -> bytes:
 def halved(data: bytes) -> bytes:
     """Return a graph whose weights, input and outputs are float16."""
     import onnx
-    from onnx import TensorProto, numpy_helper
+    from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    model = onnx.load_from_string(data)
-    for tensor in model.graph.initializer:
-        if tensor.data_type == TensorProto.FLOAT:
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float16"), tensor.name))
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if attribute.name == "value" and attribute.t.data_type == TensorProto.FLOAT:
-                array = numpy_helper.to_array(attribute.t).astype("float16")
-                attribute.t.CopyFrom(numpy_helper.from_array(array, attribute.t.name))
-            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
-                attribute.i = TensorProto.FLOAT16
-    for value in [*model.graph.input, *model.graph.output, *model.graph.value_info]:
-        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
-            value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    return bytes(model.SerializeToString())
+    return bytes(convert_float_to_float16(onnx.load_from_string(data)).SerializeToString())
 
 
 def repository(graph: bytes, settings: dict, name: str = "onnx/model.onnx", **others: bytes) -> dict[str, bytes]:

@@ -94,24 +94,19 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
     """Load a network of the hub; the engine of names that begin with ``hf:``."""
     local = isinstance(name, CachedName)
     parsed, path = _graph_of(HubName.parse(name), local)
-    weights: list[str] = []
 
     def locate(location: str) -> Path:
         if not _FILE.fullmatch(location):
             raise NetworkError(f"{path} has weights in {location[:80]!r}, which is not a file in its folder.")
-        weights.append(location)
         return _fetched(parsed, posixpath.join(posixpath.dirname(parsed.file), location), local)
 
     model, digest = read_graph(path, locate)
-    # The blob of a large file has the file's SHA-256 as its name.
-    blob = path.resolve().name
-    announced = blob if _SHA256.fullmatch(blob) and not weights else digest
-    for expected in (announced, parsed.options.get("sha256", digest)):
-        if expected != digest:
-            raise NetworkError(
-                f"{path} has the SHA-256 {digest}, expected {expected}: it was damaged after the download, or is "
-                "another file than the name means. If it was damaged, delete the file that it links to, and try again."
-            )
+    expected = parsed.options.get("sha256", digest)
+    if expected != digest:
+        raise NetworkError(
+            f"{path} has the SHA-256 {digest}, expected {expected}: it was damaged after the download, or is another "
+            "file than the name means. If it was damaged, delete the file that it links to, and try again."
+        )
     pinned = dataclasses.replace(parsed, options={**parsed.options, "sha256": digest})
     settings, whole = _settings(pinned, local), pinned.options.get("whole", "mean")
     if whole not in ("mean", "class"):
@@ -220,18 +215,17 @@ def is_cached(name: str) -> bool:
     return isinstance(found, str)
 
 
-def cached_files(name: str) -> Iterator[Path]:
-    """Yield the files in the cache of the repository that a name means, of all commits; nothing is asked."""
-    if name.startswith("hf:"):
-        for repository in _cached_repositories():
-            if repository.repo_id == HubName.parse(name).repository:
-                yield from (file.file_path for revision in repository.revisions for file in revision.files)
-
-
 def cached_graphs() -> list[tuple[HubName, frozenset[str], float]]:
     """Return the networks in the cache: name with commit and file, branches that lead there, and megabytes."""
-    found = []
-    for repository in _cached_repositories():
+    found: list[tuple[HubName, frozenset[str], float]] = []
+    try:
+        hub = _library()
+        repositories = [one for one in hub.scan_cache_dir(hub.constants.HF_HUB_CACHE).repos if one.repo_type == "model"]
+    except NetworkError:
+        return []
+    except hub.errors.CacheNotFound:
+        return []
+    for repository in repositories:
         for revision in repository.revisions:
             files = {file.file_path.relative_to(revision.snapshot_path).as_posix(): file for file in revision.files}
             graphs = sorted((file for file in files if file.endswith(".onnx")), key=lambda file: file not in _USUAL)
@@ -239,16 +233,6 @@ def cached_graphs() -> list[tuple[HubName, frozenset[str], float]]:
                 name = HubName(repository.repo_id, revision.commit_hash, graphs[0])
                 found.append((name, revision.refs, files[graphs[0]].size_on_disk / 1e6))
     return sorted(found, key=lambda one: str(one[0]))
-
-
-def _cached_repositories() -> list[Any]:
-    try:
-        hub = _library()
-        return [one for one in hub.scan_cache_dir(hub.constants.HF_HUB_CACHE).repos if one.repo_type == "model"]
-    except NetworkError:
-        return []
-    except hub.errors.CacheNotFound:
-        return []
 
 
 # --- how pixels become the input --------------------------------------------------------------------------------------

@@ -128,21 +128,13 @@ def _trusted(name: str, folder: Path) -> str:
 def network_files(network: str) -> Iterator[Path]:
     """Yield the files that a name leads to, so that no command overwrites them; lazily, since some take a moment."""
     for part in dict.fromkeys([network, *(piece for name in parts_of(network) for piece in _pieces(name))]):
-        if part in EMBEDDED:
-            from .embedded import weights_file
-
-            yield weights_file(part)
-        elif os.path.isfile(part):  # noqa: PTH113 - Path.is_file raises for names that no file can have
+        if os.path.isfile(part):  # noqa: PTH113 - Path.is_file raises for names that no file can have
             yield Path(part)
             if part.lower().endswith(".onnx"):
                 from .onnx_file import weight_files
 
                 yield Path(part).with_suffix(".toml")
                 yield from weight_files(Path(part))
-        elif ":" not in part or part.startswith("hf:"):
-            from .hub import cached_files
-
-            yield from cached_files(full_name(part) or part)
 
 
 def _pieces(name: str) -> list[str]:

@@ -68,21 +68,9 @@ class Session:
                 f"ONNX Runtime cannot use {device!r} here: its {_PROVIDERS[device][0]} does not start. Is there such a "
                 f"device, and does its driver work? To run the network on the CPU, leave {device!r} out."
             )
-
-    @property
-    def inputs(self) -> list[Any]:
-        """Inputs of the graph, each with name, type and shape."""
-        return list(self._session.get_inputs())
-
-    @property
-    def output_type(self) -> str:
-        """Type of the first output, such as "tensor(float)"."""
-        return str(self._session.get_outputs()[0].type)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Metadata of the graph: text by key."""
-        return dict(self._session.get_modelmeta().custom_metadata_map)
+        self.inputs: list[Any] = self._session.get_inputs()  # each with name, type and shape
+        self.output_type: str = self._session.get_outputs()[0].type  # such as "tensor(float)"
+        self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
 
     def run(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return the first output."""
@@ -90,7 +78,7 @@ class Session:
 
     def run_all(self, tensor: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
         """Return all outputs; `NetworkError` if ONNX Runtime fails, or takes longer than a bounded session may."""
-        value = self._session.get_inputs()[0]
+        value = self.inputs[0]
         batch, count = value.shape[0], len(tensor)
         try:
             if not isinstance(batch, int) or batch == count:

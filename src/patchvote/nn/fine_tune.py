@@ -12,6 +12,7 @@ import datetime
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +37,15 @@ from ..photos.decode import digest_of
 from ..photos.find import Photo, Source, labelled
 from ..utils.arrays import on_device
 from ..utils.files import temporary_folder
+from ..utils.remote import place
 from ..utils.terminal import Progress
 from ..version import __version__
 from ..voters.labels import hold_out
+from ..voters.passes import Checkpoint
 from ..voters.prototype_votes import SnbnlVotes
 from ..voters.snbnl import SNBNL
 from .layers import VoteHead
-from .learner import Learner, read_checkpoint
+from .learner import Learner
 from .trunk import Seen, default_start, tail_of, trunk_of, tunable_graph
 
 if TYPE_CHECKING:
@@ -212,26 +215,22 @@ def fine_tune(
     graph, spec = tunable_graph(network)
     start = settings.start or default_start(network, graph)
     trunk = trunk_of(graph, start, spec, trunk_device)
-    names = tuple(photo.name for photo in found)
-    classes, numbers = np.unique([str(photo.label) for photo in found], return_inverse=True)
+    names, texts = tuple(photo.name for photo in found), [str(photo.label) for photo in found]
+    classes, numbers = np.unique(texts, return_inverse=True)
     digests = [_digest(photo) for photo in found]
     copies = equal_groups([digest or name for digest, name in zip(digests, names, strict=True)])
     _, held = hold_out(np.arange(len(found)), numbers, settings.held_out, settings.seed, copies)
     torch.manual_seed(settings.seed)
     tail = tail_of(graph, start, trunk.spec.dim).to(torch_device)
-    if head is None:
-        top: nn.Module = VoteHead(spec.dim, len(classes), settings.prototypes, q=settings.q, momentum=_MOMENTUM)
-    else:
-        top = head(spec.dim, len(classes))
-    top.to(torch_device)
-    mark = _mark(found, digests, [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)])
-    file = Path(checkpoint) if checkpoint else None
-    if file and file.exists():  # refuse that of another training before the trunk runs for minutes
-        read_checkpoint(file, mark)
+    head = head or partial(VoteHead, prototypes=settings.prototypes, q=settings.q, momentum=_MOMENTUM)
+    top = head(spec.dim, len(classes)).to(torch_device)
+    work = [names, texts, digests, spec.fingerprint, start, dataclasses.asdict(settings), repr(top)]
+    mark = hashlib.sha256(json.dumps(work).encode()).hexdigest()[:16]
+    kept = Checkpoint(place(checkpoint), mark) if checkpoint else None  # refused before the trunk runs for minutes
     with temporary_folder() as folder:
         seen = Seen(folder, found, set(held.tolist()), trunk, settings, progress)
         learner = Learner(tail, top, seen, numbers, settings, torch_device)
-        history = learner.run(file, mark, progress)
+        history = learner.run(kept, progress)
         held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)
         memory = learner.memory(len(classes))
     tail.write_back(graph)
@@ -240,15 +239,9 @@ def fine_tune(
     return Tuned(graph, top.cpu(), spec, settings, history, seen.skipped, held_out, temperature, memory, images)
 
 
-def _digest(photo: Photo) -> str | None:
-    """Return the digest of a photo's content; None where the photo cannot be read."""
+def _digest(photo: Photo) -> str:
+    """Return the digest of a photo's content; empty where the photo cannot be read."""
     try:
         return digest_of(photo)
     except PhotoError:
-        return None
-
-
-def _mark(photos: Sequence[Photo], digests: Sequence[str | None], others: list[Any]) -> str:
-    """Return a short hash by which a training recognises its checkpoint: of all readable photos, and of `others`."""
-    readable = [[photo.name, str(photo.label), digest] for photo, digest in zip(photos, digests, strict=True) if digest]
-    return hashlib.sha256(json.dumps([readable, *others]).encode()).hexdigest()[:16]
+        return ""

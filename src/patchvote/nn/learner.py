@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from ..bags.boxes import cell_boxes
-from ..errors import PatchvoteError
 from ..models.scores import Scores
-from ..utils.files import open_regular, write_file
-from ..utils.tensors import checksum, contents
 from ..utils.terminal import Progress
 from ..voters.familiarity import REJECTION
+from ..voters.passes import Checkpoint
 from ..voters.snbnl import REMEMBERED, compact
 from ..voters.votes import fit_temperature, softmax, threshold_for
 from .layers import VoteHead
@@ -31,7 +25,7 @@ from .trunk import Seen
 if TYPE_CHECKING:
     from .fine_tune import TuningSettings
 
-_MARK, _HISTORY, _CHECKSUM = "patchvote_fine_tuning", "history", "checksum"
+_TRAINING = "fine-tuning"  # in a checkpoint
 _STANDARDISED = 256  # photos from which the head learns mean and deviation of the features
 
 
@@ -56,10 +50,11 @@ class Learner:
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Tensor] = {}
 
-    def run(self, checkpoint: Path | None, mark: str, progress: Progress | None) -> list[dict[str, float]]:
-        """Make all passes, from a checkpoint on where it exists; return the loss and accuracy of each."""
-        if checkpoint is not None and checkpoint.exists():
-            self._read(checkpoint, mark)
+    def run(self, checkpoint: Checkpoint | None, progress: Progress | None) -> list[dict[str, float]]:
+        """Make all passes, from a checkpoint on where it has any; return the loss and accuracy of each."""
+        kept = checkpoint.of(_TRAINING) if checkpoint is not None else None
+        if kept is not None:
+            self._resume(*kept)
         elif isinstance(self.head, VoteHead):
             self._standardise(self.head)
         while not self._done():
@@ -70,7 +65,7 @@ class Learner:
                 self.best = {name: value.clone() for name, value in self.modules.state_dict().items()}
             self.history.append({"pass": index + 1, "loss": loss, "held_out_accuracy": accuracy})
             if checkpoint is not None:
-                self._write(checkpoint, mark)
+                checkpoint.write(_TRAINING, self._arrays(), {"finished": False, "history": self.history})
             if progress is not None:
                 progress("fine-tune", index + 1, self.settings.passes)
         self.modules.load_state_dict(self.best)
@@ -167,56 +162,25 @@ class Learner:
         parts = np.array_split(rows, max(1, round(len(rows) / self.settings.batch)))  # Ctrl-C waits for one part only
         head.standardise([self._features(part) for part in parts])
 
-    def _write(self, path: Path, mark: str) -> None:
+    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all that a checkpoint keeps."""
         tensors = {f"now.{name}": value for name, value in self.modules.state_dict().items()}
         tensors |= {f"best.{name}": value for name, value in self.best.items()}
         for number, state in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{number}.{key}": torch.as_tensor(value) for key, value in state.items()}
-        write_checkpoint(path, tensors, mark, self.history)
+        return {name: value.detach().cpu().numpy() for name, value in tensors.items()}
 
-    def _read(self, path: Path, mark: str) -> None:
-        tensors, self.history = read_checkpoint(path, mark)
-        self.modules.load_state_dict(_within(tensors, "now."))
-        self.best = _within(tensors, "best.")
-        state = copy.deepcopy(self.optimiser.state_dict())
-        for name, value in _within(tensors, "optimiser.").items():
+    def _resume(self, arrays: Mapping[str, npt.NDArray[Any]], state: Mapping[str, Any]) -> None:
+        self.history = state["history"]
+        self.modules.load_state_dict(_within(arrays, "now."))
+        self.best = _within(arrays, "best.")
+        optimiser = copy.deepcopy(self.optimiser.state_dict())
+        for name, value in _within(arrays, "optimiser.").items():
             number, key = name.split(".")
-            state["state"].setdefault(int(number), {})[key] = value
-        self.optimiser.load_state_dict(state)
+            optimiser["state"].setdefault(int(number), {})[key] = value
+        self.optimiser.load_state_dict(optimiser)
 
 
-def _within(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with a prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], mark: str, history: list[dict[str, float]]) -> None:
-    """Write a checkpoint atomically; `mark` is the hash of photos, network and settings."""
-    stored = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    metadata = {_MARK: mark, _HISTORY: json.dumps(history)}
-    write_file(path, [save(stored, metadata | {_CHECKSUM: _checksum(stored, metadata)})])
-
-
-def read_checkpoint(path: Path, mark: str) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
-    """Read and verify a checkpoint of the training with this `mark`."""
-    try:
-        open_regular(path).close()
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        computed = _checksum(tensors, metadata)
-    except Exception as error:  # what safetensors raises differs between its versions
-        raise PatchvoteError(f"{path} is not a checkpoint of fine-tuning: {error}.") from None
-    if metadata.get(_CHECKSUM) != computed:
-        raise PatchvoteError(f"{path} is damaged: remove it to begin anew, or restore it from a backup.")
-    if metadata.get(_MARK) != mark:
-        raise PatchvoteError(
-            f"{path} is of another fine-tuning (other photos, network or settings): run that one again to continue it, "
-            "or remove the file to begin anew."
-        )
-    return tensors, json.loads(metadata[_HISTORY])
-
-
-def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    texts = [metadata.get(_MARK, ""), metadata.get(_HISTORY, "")]
-    return checksum([*contents({name: value.numpy() for name, value in tensors.items()}), json.dumps(texts).encode()])
+def _within(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, Tensor]:
+    """Return the arrays whose names begin with a prefix, as tensors without it."""
+    return {name.removeprefix(prefix): torch.from_numpy(a) for name, a in arrays.items() if name.startswith(prefix)}

@@ -1,8 +1,9 @@
-"""Arithmetic of arrays that numpy has not, or has slowly: casts of float16, mean and variance of a stream, devices."""
+"""Arithmetic of arrays that numpy has not, or has slowly: float16, integers of 8 bits, moments of a stream, devices."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ _GRAPH = (
     "08083a400a170a01781201792204436173742a090a02746f18{target:02x}a001021201635a100a0178120b0a0908{source:02x}"
     "12050a0312016e62100a0179120b0a0908{target:02x}12050a0312016e42040a001011"
 )
+MOST_ROW, MOST_MATRIX = 63, 127  # largest absolute values in a row of an `int8_product`, and in its matrix
+_ZERO = 64  # added to its rows, which are stored as unsigned bytes
 _BLOCK = 1 << 18  # numbers per block of `Moments`: 1 MB in float32, which stays in the processor's cache
 _ROWS = 4096  # descriptors per block at most, few enough to sum them in their own type
 
@@ -53,14 +56,49 @@ def _cast(session: Any, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.
 
 @functools.cache
 def _session(source: int, target: int) -> Any:
-    """Return a session of ONNX Runtime that casts a vector, on the thread that calls it."""
+    """Return a session of ONNX Runtime that casts a vector."""
+    return _on_one_thread(bytes.fromhex(_GRAPH.format(source=source, target=target)))
+
+
+def _on_one_thread(graph: bytes) -> Any:
+    """Return a session of ONNX Runtime that runs on the thread that calls it: callers run one thread per core."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    graph = bytes.fromhex(_GRAPH.format(source=source, target=target))
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def int8_product(matrix: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any]], npt.NDArray[np.int32]]:
+    """Return a function that computes ``rows @ matrix.T`` for integer rows and this integer matrix.
+
+    It is two to three times as fast as in floating point, and may be called from several threads at once; each call
+    runs on the thread of its caller. Rows have 7 bits (-63 to 63), the matrix has 8 (-127 to 127): with 8 in both,
+    processors without VNNI could overflow when they add pairs of products.
+
+    >>> int8_product(np.array([[127, 1], [0, -127]]))(np.array([[63, -63]]))
+    array([[7938, 8001]], dtype=int32)
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["rows", "matrix", "zero"], ["products"])],
+        "products",
+        [helper.make_tensor_value_info("rows", TensorProto.UINT8, ["rows", matrix.shape[1]])],
+        [helper.make_tensor_value_info("products", TensorProto.INT32, ["rows", len(matrix)])],
+        [
+            numpy_helper.from_array(np.ascontiguousarray(matrix.T.astype(np.int8)), "matrix"),
+            numpy_helper.from_array(np.array(_ZERO, np.uint8), "zero"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = _on_one_thread(model.SerializeToString())
+
+    def product(rows: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        return np.asarray(session.run(None, {"rows": (rows + _ZERO).astype(np.uint8)})[0])
+
+    return product
 
 
 def all_finite(values: npt.NDArray[Any]) -> bool:

@@ -62,13 +62,11 @@ class RemotePath(type(Path())):  # type: ignore[misc]
         """Return the path below a folder, which is no longer remote."""
         return PurePosixPath(*self.parts).relative_to(PurePosixPath(*type(self)(*other).parts))
 
-    def absolute(self) -> Self:
-        """Return the path itself: remote paths are absolute."""
+    def absolute(self, **_: Any) -> Self:
+        """Return the path itself: remote paths are absolute, and there are no remote links."""
         return self
 
-    def resolve(self, strict: bool = False) -> Self:
-        """Return the path itself: there are no remote links."""
-        return self
+    resolve = absolute
 
     def is_symlink(self) -> bool:
         """Return False: there are no remote links."""
@@ -77,46 +75,36 @@ class RemotePath(type(Path())):  # type: ignore[misc]
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Return type, size and time of change; 0 and the current time where the file system does not tell them."""
         info = self._info()
-        is_folder = info["type"] == "directory"
+        mode = stat.S_IFDIR if info["type"] == "directory" else stat.S_IFREG
         changed = _seconds(info)
-        mode = stat.S_IFDIR if is_folder else stat.S_IFREG
-        values = (mode, 0, 0, 1, 0, 0, info.get("size") or 0, changed, changed, 0.0)
         # The first ten are whole numbers; the times follow once more, in seconds and in nanoseconds.
-        times = (changed, changed, 0.0, int(changed * 1e9), int(changed * 1e9), 0)
-        return os.stat_result((*(int(value) for value in values), *times))
+        numbers = (mode, 0, 0, 1, 0, 0, info.get("size") or 0, int(changed), int(changed), 0)
+        return os.stat_result((*numbers, changed, changed, 0.0, int(changed * 1e9), int(changed * 1e9), 0))
 
-    def exists(self, *, follow_symlinks: bool = True) -> bool:
+    def exists(self, **_: Any) -> bool:
         """Whether there is such a file or folder."""
-        try:
-            self._info()
-        except FileNotFoundError:
-            return False
-        return True
+        return self._kind() is not None
 
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+    def is_dir(self, **_: Any) -> bool:
         """Whether it is a folder, or a prefix of files."""
-        try:
-            return bool(self._info()["type"] == "directory")
-        except FileNotFoundError:
-            return False
+        return self._kind() == "directory"
 
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+    def is_file(self, **_: Any) -> bool:
         """Whether it is a file."""
-        return self.exists() and not self.is_dir()
+        return self._kind() not in (None, "directory")
 
     def iterdir(self) -> Iterator[Self]:
         """Yield the files and folders in this folder; none if it does not exist: object stores have no folders."""
         names: list[str] = []
         with _os_errors(self), contextlib.suppress(FileNotFoundError):
             names = self._files.ls(str(self), detail=False)
-        here = self._files._strip_protocol(str(self)).rstrip(
-            "/"
-        )  # some object stores have an entry of the folder itself
-        yield from (self / name.rpartition("/")[2] for name in (n.rstrip("/") for n in names) if name != here)
+        here = self._files._strip_protocol(str(self)).rstrip("/")
+        names = [name.rstrip("/") for name in names]  # some object stores have an entry of the folder itself
+        yield from (self / name.rpartition("/")[2] for name in names if name != here)
 
     def glob(self, pattern: str, **_: Any) -> Iterator[Self]:
         """Yield the files of this folder whose names match the pattern; folders below are not searched."""
-        yield from (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
+        return (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
 
     def walk_files(self) -> list[Self]:
         """Return all files in this folder and those below, in order of name."""
@@ -164,6 +152,12 @@ class RemotePath(type(Path())):  # type: ignore[misc]
     def _info(self) -> dict[str, Any]:
         with _os_errors(self):
             return dict(self._files.info(str(self)))
+
+    def _kind(self) -> str | None:
+        try:
+            return str(self._info()["type"])
+        except FileNotFoundError:
+            return None
 
 
 @functools.cache

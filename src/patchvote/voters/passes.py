@@ -203,7 +203,7 @@ def seed_anew(weights: Floats, dead: Numbers, x: Floats, labels: Numbers, rng: n
 
 
 class Checkpoint:
-    """A safetensors file with the trainings of one fit: prototypes, the state of each training as JSON, and a checksum.
+    """A safetensors file with the trainings of one fit: arrays, the state of each training as JSON, and a checksum.
 
     `mark` is a hash of data and settings, by which a training recognises its checkpoint. What the file holds already is
     read.
@@ -252,9 +252,9 @@ class Checkpoint:
         except OSError as error:
             raise PatchvoteError(f"{self.path} cannot be read: {error.strerror or error}.") from error
         except ValueError as error:
-            raise PatchvoteError(f"{self.path} is not a checkpoint of SNBNL: {error}.") from None
+            raise PatchvoteError(f"{self.path} is not a checkpoint of a training: {error}.") from None
         if _MARK not in metadata:
-            raise PatchvoteError(f"{self.path} is not a checkpoint of SNBNL: move it away, or name another.")
+            raise PatchvoteError(f"{self.path} is not a checkpoint of a training: move it away, or name another.")
         if metadata.get(_CHECKSUM) != computed:
             raise PatchvoteError(f"{self.path} is damaged: remove it to begin anew, or restore it from a backup.")
         if metadata[_MARK] != self.mark:

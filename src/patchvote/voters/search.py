@@ -17,7 +17,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from ..utils.int8 import MOST_MATRIX, MOST_ROW, int8_product
+from ..utils.arrays import MOST_MATRIX, MOST_ROW, int8_product
 from ..utils.machine import cores, one_blas_thread
 
 Floats = npt.NDArray[np.float32]

@@ -70,19 +70,19 @@ def make_app(settings: Settings, log: Callable[[str], None] | None = None) -> AS
     return Guard(api, settings, context.registry, log)
 
 
-@service.get("/healthz", summary="Whether the server answers")
+@service.get("/healthz")
 def healthz() -> Response:
     """Say that the server answers, and its version."""
     return reply({"status": "ok", "version": __version__})
 
 
-@service.get("/metrics", summary="Figures for Prometheus", responses=ERRORS)
+@service.get("/metrics", responses=ERRORS)
 def metrics(here: Here) -> Response:
     """Return the figures of the server, as text."""
     return Response(generate_latest(here.registry), media_type="text/plain; version=0.0.4")
 
 
-@service.get("/v1/settings", summary="What the page has to know", responses=ERRORS)
+@service.get("/v1/settings", responses=ERRORS)
 def settings(here: Here) -> Response:
     """Return limits, formats, and whether a token is needed."""
     limits = here.settings.limits
@@ -92,7 +92,7 @@ def settings(here: Here) -> Response:
     return reply(shown | {"version": __version__, "token": needs_token, "endings": list(endings()), "models": models})
 
 
-@service.post("/v1/session", status_code=204, summary="Exchange the token for a cookie", responses=ERRORS)
+@service.post("/v1/session", status_code=204, responses=ERRORS)
 def begin_session(here: Here, body: SessionIn, request: Request) -> Response:
     """Set the cookie by which the page is known, if the token is right."""
     token = here.settings.token
@@ -105,7 +105,7 @@ def begin_session(here: Here, body: SessionIn, request: Request) -> Response:
     return response
 
 
-@service.delete("/v1/session", status_code=204, summary="Forget the cookie", responses=ERRORS)
+@service.delete("/v1/session", status_code=204, responses=ERRORS)
 def end_session() -> Response:
     """Remove the cookie."""
     response = Response(status_code=204)

@@ -82,7 +82,7 @@ class Guard:
 
         try:
             self._check(scope)
-            body.check(_announced(scope))
+            body.check(int(Headers(scope=scope).get("content-length", "0")))  # as announced; h11 has checked it
             await self._app(scope, body.receive, sending)
         except Exception as error:
             # None goes on to uvicorn, whose log would show the message of the error and paths. Where a response is
@@ -160,11 +160,6 @@ class _Body:
         self.count += size
         self._ended = message["type"] != "http.request" or not message.get("more_body", False)
         return message
-
-
-def _announced(scope: Scope) -> int:
-    length = Headers(scope=scope).get("content-length", "")
-    return int(length[:20]) if length.isdecimal() else 0
 
 
 def _max_body(method: str, path: str, limits: Limits) -> int:

@@ -26,7 +26,7 @@ from .settings import Limits
 from .workspaces import Workspace, new_id
 
 _REMEMBERED = 200  # finished jobs whose state can still be read
-_GRACE = 2.0  # seconds for a process to end when it is told to
+_GRACE = 2.0  # seconds for the thread to see that its process has ended
 _MAX_LINE = 100_000  # characters of a line of progress
 
 
@@ -37,7 +37,7 @@ class Job:
     id: str
     workspace: Workspace
     task: Task
-    taught: str  # fingerprint of the labelled photos
+    fingerprint: str  # of the labelled photos
     status: str = "waiting"
     stage: str = "start"
     done: int = 0
@@ -72,13 +72,13 @@ class Jobs:
         with self._lock:
             return [job for job in self._jobs.values() if job.status == status]
 
-    def submit(self, workspace: Workspace, task: Task, taught: str) -> Job:
+    def submit(self, workspace: Workspace, task: Task, fingerprint: str) -> Job:
         """Queue a job, where the workspace has none and not too many wait."""
         with self._lock:
             self.check_free(workspace)
             if len(self._with_status("waiting")) >= self._limits.waiting_jobs:
                 raise Problem(429, "busy", "too many jobs are waiting. Try again later.", 30)
-            job = Job(new_id(), workspace, task, taught)
+            job = Job(new_id(), workspace, task, fingerprint)
             self._jobs[job.id] = job
             oldest = next(iter(self._jobs.values()))
             if len(self._jobs) > _REMEMBERED and oldest.is_over:
@@ -124,7 +124,7 @@ class Jobs:
             self._finish(job, "cancelled")
             process = job.process
         if process is not None:
-            _end(process)
+            process.kill()  # what it has written is removed, or complete
         else:
             job.workspace.discard_run(Path(job.task.run))
 
@@ -164,7 +164,7 @@ class Jobs:
 
     def _run(self, job: Job, process: subprocess.Popen[str]) -> None:
         """Let a process learn, and take over its result."""
-        late = threading.Timer(self._limits.job_seconds, _end, [process])
+        late = threading.Timer(self._limits.job_seconds, process.kill)
         late.daemon = True
         late.start()
         end = self._followed(job, process)
@@ -202,7 +202,7 @@ class Jobs:
     def _commit(self, job: Job) -> None:
         """Make the model of a job the present one of its workspace."""
         try:
-            job.workspace.commit_run(Path(job.task.run), job.taught)
+            job.workspace.commit_run(Path(job.task.run), job.fingerprint)
         except Problem as problem:  # the workspace was removed meanwhile
             self._fail(job, problem.message)
         except OSError as error:
@@ -221,11 +221,3 @@ def _start() -> subprocess.Popen[str]:
         text=True,
         encoding="utf-8",
     )
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        process.kill()

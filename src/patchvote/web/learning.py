@@ -100,13 +100,7 @@ def learn(task: Task, tell: Tell) -> None:
 
 
 def different(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
-    """Return names of which no two are the same, even where case does not count: with a number before the ending.
-
-    Examples
-    --------
-    >>> different(["cat/1.jpg", "cat/1.jpg", "dog/1.JPG"], ["dog/1.jpg"])
-    ['cat/1.jpg', 'cat/1 (2).jpg', 'dog/1 (2).JPG']
-    """
+    """Return names of which no two are the same, even where case does not count: with a number before the ending."""
     every = [*taken, *names]
     endings = [PurePosixPath(name).suffix for name in every]
     stems = file_names(name.removesuffix(ending) for name, ending in zip(every, endings, strict=True))

@@ -11,7 +11,6 @@ import collections
 import dataclasses
 import math
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -35,10 +34,9 @@ from .problems import Problem, missing
 from .settings import Settings
 from .workspaces import Workspace, Workspaces
 
-_MODELS = 32  # that are kept in memory
-_MODEL_BYTES = 1 << 30  # of the files of these
+_MODEL_BYTES = 1 << 30  # of the files of the models that are kept in memory
 _NETWORKS = 4  # that are kept in memory; each takes some tens of megabytes
-_MEMORY = 0.9  # of the rate of photos: what a new photo leaves of the old value
+_SECONDS_PER_PHOTO = 0.1  # on a small machine: who is refused is told to come again when the queue may be empty
 _MAX_RETRY = 60  # seconds
 
 
@@ -50,7 +48,6 @@ class Batcher:
         self._waiting: collections.deque[tuple[Photo, Future[Described]]] = collections.deque()
         self._running: collections.deque[Future[Described]] = collections.deque()
         self._changed = threading.Condition()
-        self._seconds_per_photo = 0.1
         self.is_closed = False
         threading.Thread(target=self._work, name="patchvote-batches", daemon=True).start()
 
@@ -61,7 +58,7 @@ class Batcher:
             # Whoever finds nobody waiting is taken with any number of photos: the limit of files bounds it.
             if self.is_closed or (self._waiting and self.waiting + len(photos) > self._limit):
                 self._refused.inc(len(photos))
-                seconds = max(1, min(_MAX_RETRY, math.ceil(self.waiting * self._seconds_per_photo)))
+                seconds = max(1, min(_MAX_RETRY, math.ceil(self.waiting * _SECONDS_PER_PHOTO)))
                 raise Problem(429, "busy", "too many photos are waiting. Try again later.", seconds)
             self._waiting.extend(zip(photos, futures, strict=True))
             self._changed.notify()
@@ -85,11 +82,8 @@ class Batcher:
         while not self.is_closed:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self.is_closed)
-            last = time.monotonic()
             try:
                 for described in self.extractor.stream(self._arrivals()):
-                    last, seconds = time.monotonic(), time.monotonic() - last
-                    self._seconds_per_photo = _MEMORY * self._seconds_per_photo + (1 - _MEMORY) * seconds
                     self._described.inc()
                     self._running.popleft().set_result(described)
             except BaseException as error:  # of the network: the photos of this stream have no answer
@@ -192,9 +186,7 @@ class Models:
                 batcher = self._batcher_of(classifier)
                 served = Served(workspace.id, path, path.stat().st_size, classifier.model, batcher, workspace)
             self._served[path] = served
-            while len(self._served) > 1 and (
-                len(self._served) > _MODELS or sum(one.size for one in self._served.values()) > _MODEL_BYTES
-            ):
+            while len(self._served) > 1 and sum(one.size for one in self._served.values()) > _MODEL_BYTES:
                 del self._served[next(iter(self._served))]
             return served
 

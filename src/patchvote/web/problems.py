@@ -58,13 +58,7 @@ def private_folders(settings: Settings) -> list[Path]:
 
 
 def without_paths(message: str, folders: Iterable[Path]) -> str:
-    """Return a message in which every path into one of the folders reads "the file".
-
-    Examples
-    --------
-    >>> without_paths("/data/w/1/m.patchvote is damaged: no header.", [Path("/data")])
-    'the file is damaged: no header.'
-    """
+    """Return a message in which every path into one of the folders reads "the file"."""
     spellings = {str(spelling) for folder in folders for spelling in (folder, folder.absolute(), folder.resolve())}
     for folder in sorted(spellings - {"/", "."}, key=len, reverse=True):
         message = re.sub(re.escape(folder) + _REST, "the file", message)

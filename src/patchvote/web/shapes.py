@@ -6,6 +6,7 @@ The name of a file is text that the client chose: it is shown, and never part of
 from __future__ import annotations
 
 import dataclasses
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ..utils.terminal import printable
 from .problems import Problem
@@ -114,45 +116,15 @@ class Answer(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_ANSWER]})
 
 
-class Answers(BaseModel):
-    """Answers for photos, in their order."""
-
-    model: str = Field(examples=["pets"])
-    answers: list[Answer]
-
-
-class Part(BaseModel):
-    """A part of a photo: left, top, right and bottom in 0 to 1, and its votes in the order of the classes."""
-
-    box: list[float] = Field(examples=[[0.0, 0.0, 0.5, 0.5]])
-    votes: list[float] = Field(examples=[[1.5, -1.0]])
-
-
-class Map(BaseModel):
-    """The evidence for one class: rows of numbers."""
-
-    label: str = Field(examples=["cat"])
-    votes: list[list[float]] = Field(examples=[[[0.1, 0.2], [0.0, 0.1]]])
-    contrast: list[list[float]] = Field(examples=[[[0.2, 0.3], [-0.1, 0.1]]])
-
-
-class Match(BaseModel):
-    """A part of the photo, and the part of a training photo that is most alike."""
-
-    box: list[float]
-    photo: str
-    there: list[float]
-    distance: float
-    image: str | None
-
-
-class Pull(BaseModel):
-    """A training photo that pulled the photo towards the class, and its share of what all of them did."""
-
-    photo: str
-    label: str
-    share: float
-    image: str | None
+# A box is left, top, right and bottom in 0 to 1; votes of a part are in the order of the classes, those of a map are
+# rows of numbers. A match is a part and the most similar part of a training photo; a pull is a training photo that
+# pulled the photo towards the class, and its share of what all of them did.
+Part = TypedDict("Part", {"box": list[float], "votes": list[float]})
+Map = TypedDict("Map", {"label": str, "votes": list[list[float]], "contrast": list[list[float]]})
+Match = TypedDict(
+    "Match", {"box": list[float], "photo": str, "there": list[float], "distance": float, "image": str | None}
+)
+Pull = TypedDict("Pull", {"photo": str, "label": str, "share": float, "image": str | None})
 
 
 class Explained(BaseModel):
@@ -191,12 +163,6 @@ class ModelOut(BaseModel):
     stale: bool | None = None
 
 
-class ModelsOut(BaseModel):
-    """The models that the server was started with."""
-
-    models: list[ModelOut]
-
-
 class JobOut(BaseModel):
     """The state of a job."""
 
@@ -212,13 +178,7 @@ class JobOut(BaseModel):
     message: str
 
 
-class ClassOut(BaseModel):
-    """A class of a workspace."""
-
-    id: str = Field(examples=["c1"])
-    name: str = Field(examples=["cat"])
-    photos: int
-    learned: int
+ClassOut = TypedDict("ClassOut", {"id": str, "name": str, "photos": int, "learned": int})
 
 
 class WorkspaceOut(BaseModel):
@@ -257,89 +217,26 @@ class PhotoOut(BaseModel):
     answer: PhotoAnswer | None
 
 
-class Refused(BaseModel):
-    """A file that was not taken, and why."""
+Answers = TypedDict("Answers", {"model": str, "answers": list[Answer]})
+ModelsOut = TypedDict("ModelsOut", {"models": list[ModelOut]})
+Listed = TypedDict("Listed", {"photos": list[PhotoOut], "total": int, "offset": int})
 
-    name: str
-    reason: str
+# After a change, the reply has the new state of the workspace.
+Changed = TypedDict("Changed", {"workspace": WorkspaceOut})
+ClassChanged = TypedDict("ClassChanged", {"workspace": WorkspaceOut, "class": ClassOut})
+Refused = TypedDict("Refused", {"name": str, "reason": str})
+Added = TypedDict(
+    "Added", {"workspace": WorkspaceOut, "added": list[PhotoOut], "known": list[PhotoOut], "refused": list[Refused]}
+)
+Moved = TypedDict("Moved", {"workspace": WorkspaceOut, "photos": list[PhotoOut]})
+Deleted = TypedDict("Deleted", {"workspace": WorkspaceOut, "deleted": int})
+Asked = TypedDict("Asked", {"workspace": WorkspaceOut, "answers": list[PhotoOut], "remaining": int})
 
-
-class Changed(BaseModel):
-    """The workspace after a change."""
-
-    workspace: WorkspaceOut
-
-
-class ClassChanged(Changed):
-    """A class that was made or renamed."""
-
-    label: ClassOut = Field(alias="class")
-
-
-class Added(Changed):
-    """Photos that were added."""
-
-    added: list[PhotoOut]
-    known: list[PhotoOut]
-    refused: list[Refused]
-
-
-class Moved(Changed):
-    """Photos that were moved."""
-
-    photos: list[PhotoOut]
-
-
-class Deleted(Changed):
-    """Number of photos that were removed."""
-
-    deleted: int
-
-
-class Listed(BaseModel):
-    """Photos of a workspace."""
-
-    photos: list[PhotoOut]
-    total: int
-    offset: int
-
-
-class Asked(Changed):
-    """Photos with their answers, and the number of unlabelled photos that have none yet."""
-
-    answers: list[PhotoOut]
-    remaining: int
-
-
-class ErrorDetail(BaseModel):
-    """What went wrong."""
-
-    code: str = Field(examples=["not_found"])
-    message: str = Field(examples=["there is no such workspace."])
-
-
-class ErrorOut(BaseModel):
-    """An error."""
-
-    error: ErrorDetail
-
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorOut, "description": words}
-    for status, words in {
-        400: "The body is not what it claims to be.",
-        401: "The token is missing or wrong.",
-        403: "The request comes from a page of another origin.",
-        404: "There is no such thing.",
-        408: "The body took too long to arrive.",
-        409: "It contradicts what is there.",
-        413: "Something is beyond its limit.",
-        415: "A body of another type.",
-        421: "The Host is not the server's.",
-        422: "A value is missing, out of range or not what it should be.",
-        429: "The queue is full; see Retry-After.",
-        503: "The answer took too long.",
-    }.items()
+ErrorDetail = TypedDict("ErrorDetail", {"code": str, "message": str})
+ErrorOut = TypedDict("ErrorOut", {"error": ErrorDetail})
+ERRORS: dict[int | str, dict[str, Any]] = {  # what each means is in docs/serve.md
+    status: {"model": ErrorOut, "description": HTTPStatus(status).phrase}
+    for status in (400, 401, 403, 404, 408, 409, 413, 415, 421, 422, 429, 503)
 }
 
 
@@ -407,13 +304,7 @@ async def read_uploads(request: Request, most: int, part: str = "files") -> tupl
 
 
 def shown_name(name: object) -> tuple[str, str]:
-    r"""Return the last part of a client's file name as text to show, and the folder before it.
-
-    Examples
-    --------
-    >>> shown_name("pets/cat/1.jpg"), shown_name("..\\..\\x.png"), shown_name(None)
-    (('1.jpg', 'cat'), ('x.png', ''), ('photo', ''))
-    """
+    """Return the last part of a client's file name as text to show, and the folder before it."""
     text = name if isinstance(name, str) else ""
     parts = ["", "", *(part for part in text.replace("\\", "/").split("/") if part not in ("", ".", ".."))]
     return printable(parts[-1])[-_MAX_NAME:] or "photo", printable(parts[-2])[:_MAX_NAME]

@@ -70,7 +70,7 @@ class State:
     photos: dict[str, PhotoRecord] = dataclasses.field(default_factory=dict)  # by id, in the order in which they came
     run: str | None = None  # whose model is the present one
     base: str | None = None  # run of the model that was opened from a file; learning adds to it
-    taught: str = ""  # fingerprint of the labelled photos that the present model learned from
+    learned: str = ""  # fingerprint of the labelled photos that the present model learned from
 
     def name_of(self, label: str) -> str:
         """Return the name of a class."""
@@ -221,16 +221,16 @@ class Workspace:
         """Remove a run that does not become the present one."""
         shutil.rmtree(run, ignore_errors=True)
 
-    def commit_run(self, run: Path, taught: str, *, opened: bool = False, classes: Iterable[str] = ()) -> None:
+    def commit_run(self, run: Path, learned: str, *, opened: bool = False, classes: Iterable[str] = ()) -> None:
         """Make the model of a complete run the present one, and remove the runs that it replaces.
 
-        `taught` is the fingerprint of the labelled photos that it learned from. If it was `opened` from a file,
+        `learned` is the fingerprint of the labelled photos that it learned from. If it was `opened` from a file,
         learning then adds to it. The workspace gets those `classes` that are missing.
         """
         with self.lock:
             before = {self.state.run, self.state.base}
             with self.change() as state:
-                state.run, state.taught = run.name, taught
+                state.run, state.learned = run.name, learned
                 state.base = run.name if opened else state.base
                 state.add_classes(classes)
             for name in before - {None, state.run, state.base}:
@@ -331,10 +331,8 @@ def _opened(folder: Path) -> Workspace:
         photos = {photo: PhotoRecord(**record) for photo, record in values["photos"].items()}
         state = State(**values | {"photos": photos})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        message = (
-            "what this workspace remembers is damaged on the disk. Its folder holds its photos until it is removed."
-        )
-        raise Problem(500, "damaged", message) from None
+        words = "what this workspace remembers is damaged on the disk. Its folder holds its photos until it is removed."
+        raise Problem(500, "damaged", words) from None
     if state.id != folder.name:  # a copy of another
         raise missing("workspace")
     for part, named in (("photos", state.photos), ("thumbnails", state.photos), ("runs", (state.run, state.base))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -19,8 +20,8 @@ from ...models.model import Model
 from ...models.report.card import accuracy_of
 from ...utils.machine import resident_memory
 from ..jobs import Jobs
-from ..models import Models, Served
-from ..problems import private_folders
+from ..models import Models
+from ..problems import Problem, private_folders
 from ..settings import Settings
 from ..workspaces import PhotoRecord, Workspace, Workspaces
 
@@ -56,11 +57,11 @@ class Context:
 
     def state(self, workspace: Workspace) -> dict[str, Any]:
         """Return the state of a workspace."""
-        state, job, served = workspace.state, self.jobs.of(workspace), self._model_of(workspace)
-        model, learned = None, {}
-        if served is not None:
+        state, job, model, learned = workspace.state, self.jobs.of(workspace), None, {}
+        with contextlib.suppress(OSError, PatchvoteError, Problem):  # a damaged model keeps nobody from the rest
+            served = self.models.of_workspace(workspace)
             learned = served.model.about.images
-            opened = {"opened": state.base is not None, "stale": state.taught != state.fingerprint()}
+            opened = {"opened": state.base is not None, "stale": state.learned != state.fingerprint()}
             model = model_view(workspace.id, served.model, served.size) | opened
         counts = dict.fromkeys(state.classes, 0)
         for photo in state.labelled:
@@ -82,13 +83,6 @@ class Context:
             "job": None if job is None else self.jobs.plain(job),
             "has_report": workspace.report_file() is not None,
         }
-
-    def _model_of(self, workspace: Workspace) -> Served | None:
-        """Return the model of a workspace, if there is one; a damaged file keeps nobody from the rest."""
-        try:
-            return None if workspace.state.run is None else self.models.of_workspace(workspace)
-        except (OSError, PatchvoteError):
-            return None
 
 
 async def _context(request: Request) -> Context:  # FastAPI would run a plain function in a thread

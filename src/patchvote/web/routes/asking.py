@@ -49,7 +49,7 @@ class WantedOf(Wanted):
     model: ModelName = None
 
 
-@router.post("/v1/predict", response_model=Answers, openapi_extra=files_body(), summary="Name photos")
+@router.post("/v1/predict", response_model=Answers, openapi_extra=files_body())
 async def predict(
     request: Request,
     here: Here,
@@ -64,7 +64,7 @@ async def predict(
     return reply({"model": served.name, "answers": [answer_view(answer) for answer in answers]})
 
 
-@router.post("/v1/explain", response_model=Explained, openapi_extra=files_body(), summary="Explain a photo")
+@router.post("/v1/explain", response_model=Explained, openapi_extra=files_body())
 async def explain(request: Request, here: Here, wanted: Annotated[WantedOf, Query()]) -> Response:
     """Return where in one photo the votes for each class come from; nothing is kept."""
     served = await run_in_threadpool(here.models.get, wanted.model)
@@ -72,7 +72,7 @@ async def explain(request: Request, here: Here, wanted: Annotated[WantedOf, Quer
     return await _explained(here, served, Photo(files[0].name, files[0].content), wanted)
 
 
-@router.get("/v1/workspaces/{workspace}/photos/{photo}/evidence", response_model=Explained, summary="Explain a photo")
+@router.get("/v1/workspaces/{workspace}/photos/{photo}/evidence", response_model=Explained)
 async def evidence(found: Found, photo: str, here: Here, wanted: Annotated[Wanted, Query()]) -> Response:
     """Return where in a photo the votes for each class come from."""
     record = found.state.photo(photo)
@@ -80,7 +80,7 @@ async def evidence(found: Found, photo: str, here: Here, wanted: Annotated[Wante
     return await _explained(here, served, found.photo(record), wanted)
 
 
-@router.post("/v1/workspaces/{workspace}/answers", response_model=Asked, summary="Ask about photos")
+@router.post("/v1/workspaces/{workspace}/answers", response_model=Asked)
 async def ask(found: Found, body: AskIn, here: Here) -> Response:
     """Ask the model of a workspace about photos of it, and keep the answers."""
     served = await run_in_threadpool(here.models.of_workspace, found)

@@ -45,7 +45,6 @@ _CHUNK = 1 << 20  # bytes of an archive that are read at once
     _ONE,
     response_model=shapes.Added,
     openapi_extra=files_body(**{"class": _TEXT, "class_name": _TEXT, "folders": {"type": "boolean"}}),
-    summary="Add photos",
 )
 async def add(found: Found, request: Request, here: Here) -> Response:
     """Add photos to a class, or to the unlabelled ones."""
@@ -53,7 +52,7 @@ async def add(found: Found, request: Request, here: Here) -> Response:
     return await here.decoding(_add, here, found, files, fields)
 
 
-@router.get(_ONE, response_model=shapes.Listed, summary="List photos")
+@router.get(_ONE, response_model=shapes.Listed)
 def list_photos(
     found: Found,
     label: Annotated[str | None, Query(alias="class", max_length=20, description='Id of a class, or "none".')] = None,
@@ -73,7 +72,7 @@ def list_photos(
     return reply({"photos": shown, "total": len(photos), "offset": offset})
 
 
-@router.patch(_ONE, response_model=shapes.Moved, summary="Move photos, or correct answers")
+@router.patch(_ONE, response_model=shapes.Moved)
 def move(found: Found, body: shapes.MoveIn, here: Here) -> Response:
     """Give photos a class, which makes them training photos, or make them unlabelled."""
     with found.change() as state:
@@ -84,7 +83,7 @@ def move(found: Found, body: shapes.MoveIn, here: Here) -> Response:
     return here.changed(found, photos=[photo_view(found, photo) for photo in photos])
 
 
-@router.post(f"{_ONE}/delete", response_model=shapes.Deleted, summary="Remove photos")
+@router.post(f"{_ONE}/delete", response_model=shapes.Deleted)
 def delete(found: Found, body: shapes.PhotosIn, here: Here) -> Response:
     """Remove photos."""
     with found.change() as state:
@@ -95,7 +94,7 @@ def delete(found: Found, body: shapes.PhotosIn, here: Here) -> Response:
     return here.changed(found, deleted=len(ids))
 
 
-@router.get(f"{_ONE}/{{photo}}/thumbnail", response_class=FileResponse, summary="Small picture of a photo")
+@router.get(f"{_ONE}/{{photo}}/thumbnail", response_class=FileResponse)
 def thumbnail(found: Found, photo: str) -> Response:
     """Return a small JPEG of a photo."""
     path = found.folder / "thumbnails" / found.state.photo(photo).id
@@ -104,7 +103,7 @@ def thumbnail(found: Found, photo: str) -> Response:
     return Response(path.read_bytes(), media_type="image/jpeg", headers=_PRIVATE)
 
 
-@router.get(f"{_ONE}/{{photo}}/image", response_class=Response, summary="Picture of a photo")
+@router.get(f"{_ONE}/{{photo}}/image", response_class=Response)
 async def image(found: Found, photo: str, here: Here) -> Response:
     """Return a photo as an upright JPEG of at most 1,024 pixels."""
     record = found.state.photo(photo)
@@ -112,7 +111,7 @@ async def image(found: Found, photo: str, here: Here) -> Response:
     return Response(content, media_type="image/jpeg", headers=_PRIVATE)
 
 
-@router.get(f"{_WORKSPACE}/answers.csv", response_class=Response, summary="Answers as a table")
+@router.get(f"{_WORKSPACE}/answers.csv", response_class=Response)
 def answers_csv(found: Found) -> Response:
     """Return the answers as CSV, without formulas for a spreadsheet."""
     state = found.state
@@ -126,7 +125,7 @@ def answers_csv(found: Found) -> Response:
     return Response(content, headers=_attachment("answers.csv"), media_type="text/csv; charset=utf-8")
 
 
-@router.get(f"{_WORKSPACE}/answers.zip", response_class=StreamingResponse, summary="A folder per class")
+@router.get(f"{_WORKSPACE}/answers.zip", response_class=StreamingResponse)
 def answers_zip(found: Found) -> Response:
     """Return the answered photos in a folder per class."""
     archive = zip_of_answers(found)

@@ -36,19 +36,19 @@ _POLL = 0.1  # seconds between two looks at a job whose events are streamed
 _ALIVE = 15.0  # seconds between two signs of life
 
 
-@_workspaces.post("/v1/workspaces", response_model=shapes.WorkspaceOut, status_code=201, summary="Make a workspace")
+@_workspaces.post("/v1/workspaces", response_model=shapes.WorkspaceOut, status_code=201)
 def create(here: Here, body: shapes.WorkspaceIn) -> Response:
     """Make a workspace, with a model of the server if one is named."""
     return _created(here, body.title, None if body.model is None else here.models.get(body.model).path)
 
 
-@_workspaces.get(_ONE, response_model=shapes.WorkspaceOut, summary="State of a workspace")
+@_workspaces.get(_ONE, response_model=shapes.WorkspaceOut)
 def get(found: Found, here: Here) -> Response:
     """Return the state of a workspace."""
     return reply(here.state(found))
 
 
-@_workspaces.delete(_ONE, status_code=204, summary="Remove a workspace")
+@_workspaces.delete(_ONE, status_code=204)
 def remove(workspace: str, here: Here) -> Response:
     """Remove a workspace with everything in it, also a damaged one."""
     try:
@@ -66,7 +66,7 @@ def remove(workspace: str, here: Here) -> Response:
     return Response(status_code=204)
 
 
-@_workspaces.post(f"{_ONE}/classes", response_model=shapes.ClassChanged, status_code=201, summary="Make a class")
+@_workspaces.post(f"{_ONE}/classes", response_model=shapes.ClassChanged, status_code=201)
 def make_class(found: Found, body: shapes.ClassIn, here: Here) -> Response:
     """Make a class."""
     with found.change() as state:
@@ -74,7 +74,7 @@ def make_class(found: Found, body: shapes.ClassIn, here: Here) -> Response:
     return _class_changed(here, found, label, 201)
 
 
-@_workspaces.patch(f"{_ONE}/classes/{{label}}", response_model=shapes.ClassChanged, summary="Rename a class")
+@_workspaces.patch(f"{_ONE}/classes/{{label}}", response_model=shapes.ClassChanged)
 def rename_class(found: Found, label: str, body: shapes.ClassIn, here: Here) -> Response:
     """Rename a class; the model knows the new name once it has learned again."""
     with found.change() as state:
@@ -82,7 +82,7 @@ def rename_class(found: Found, label: str, body: shapes.ClassIn, here: Here) -> 
     return _class_changed(here, found, label)
 
 
-@_workspaces.delete(f"{_ONE}/classes/{{label}}", response_model=shapes.Changed, summary="Remove a class")
+@_workspaces.delete(f"{_ONE}/classes/{{label}}", response_model=shapes.Changed)
 def remove_class(
     found: Found, label: str, here: Here, photos: Annotated[Literal["keep", "delete"], Query()] = "keep"
 ) -> Response:
@@ -102,33 +102,27 @@ def _class_changed(here: Context, workspace: Workspace, label: str, status: int 
     return reply({"class": changed, "workspace": state}, status)
 
 
-@_models.get("/v1/models", response_model=shapes.ModelsOut, summary="Models of the server")
+@_models.get("/v1/models", response_model=shapes.ModelsOut)
 def models(here: Here) -> Response:
     """List the models that the server was started with; those of workspaces are not listed."""
     return reply({"models": [model_view(one.name, one.model, one.size) for one in here.models.own.values()]})
 
 
-@_models.post(
-    "/v1/models",
-    response_model=shapes.WorkspaceOut,
-    status_code=201,
-    openapi_extra=shapes.MODEL_BODY,
-    summary="Upload a model",
-)
+@_models.post("/v1/models", response_model=shapes.WorkspaceOut, status_code=201, openapi_extra=shapes.MODEL_BODY)
 async def upload(request: Request, here: Here) -> Response:
     """Make a workspace that holds a model file."""
     files, _ = await read_uploads(request, 1, "file")
     return await run_in_threadpool(_created, here, "", files[0].content)
 
 
-@_models.get("/v1/models/{name}", response_model=shapes.ModelOut, summary="What a model is")
+@_models.get("/v1/models/{name}", response_model=shapes.ModelOut)
 def model(name: str, here: Here) -> Response:
     """Return what a model is, and how accurate."""
     served = here.models.get(name)
     return reply(model_view(served.name, served.model, served.size))
 
 
-@_models.get("/v1/models/{name}/file", response_class=FileResponse, summary="Download a model")
+@_models.get("/v1/models/{name}/file", response_class=FileResponse)
 def download(name: str, here: Here) -> Response:
     """Return the file of a model."""
     served = here.models.get(name)
@@ -136,9 +130,7 @@ def download(name: str, here: Here) -> Response:
     return FileResponse(served.path, media_type="application/octet-stream", filename=f"{title}.patchvote")
 
 
-@_models.put(
-    f"{_ONE}/model", response_model=shapes.Changed, openapi_extra=shapes.MODEL_BODY, summary="Open a model file"
-)
+@_models.put(f"{_ONE}/model", response_model=shapes.Changed, openapi_extra=shapes.MODEL_BODY)
 async def put_model(found: Found, request: Request, here: Here) -> Response:
     """Open a model file in a workspace: its classes are added, and learning adds to it."""
     files, _ = await read_uploads(request, 1, "file")
@@ -147,7 +139,7 @@ async def put_model(found: Found, request: Request, here: Here) -> Response:
     return await run_in_threadpool(here.changed, found)
 
 
-@_models.post(f"{_ONE}/forget", response_model=shapes.Changed, summary="Let an opened model forget photos")
+@_models.post(f"{_ONE}/forget", response_model=shapes.Changed)
 def forget(found: Found, body: shapes.ForgetIn, here: Here) -> Response:
     """Make the opened model the one that a fit without some of its photos gives."""
     here.jobs.check_free(found)
@@ -199,7 +191,7 @@ def _open_model(here: Context, workspace: Workspace, source: bytes | Path) -> No
             workspace.commit_run(run, State("").fingerprint(), opened=True, classes=classes)
 
 
-@_learning.post(f"{_ONE}/learn", response_model=shapes.JobOut, status_code=202, summary="Learn")
+@_learning.post(f"{_ONE}/learn", response_model=shapes.JobOut, status_code=202)
 def learn(found: Found, body: shapes.LearnIn, here: Here) -> Response:
     """Start to learn from the labelled photos of a workspace."""
     try:
@@ -228,16 +220,14 @@ def _submitted(here: Context, workspace: Workspace, body: shapes.LearnIn) -> Job
             unlabelled=[[photo.id, photo.name] for photo in state.unlabelled],
             base=None if base is None else str(base),
             network=None if like is None else str(like.batcher.extractor.recipe.network),
-            voter=body.voter,
-            budget=body.budget,
-            suggest=body.suggest,
             jobs=here.settings.jobs,
             device=here.settings.device,
+            **body.model_dump(),  # voter, budget, and how many photos to suggest
         )
         return here.jobs.submit(workspace, task, state.fingerprint())
 
 
-@_learning.get(f"{_ONE}/report", summary="What the last learning found")
+@_learning.get(f"{_ONE}/report")
 def report(found: Found) -> Response:
     """Return accuracy, mistakes, suspects and suggestions of the last learning."""
     value = found.read_report()
@@ -246,13 +236,13 @@ def report(found: Found) -> Response:
     return reply(value)
 
 
-@_learning.get("/v1/jobs/{job}", response_model=shapes.JobOut, summary="State of a job")
+@_learning.get("/v1/jobs/{job}", response_model=shapes.JobOut)
 def job(job: str, here: Here) -> Response:
     """Return the state of a job."""
     return reply(here.jobs.plain(here.jobs.get(job)))
 
 
-@_learning.delete("/v1/jobs/{job}", response_model=shapes.JobOut, summary="Cancel a job")
+@_learning.delete("/v1/jobs/{job}", response_model=shapes.JobOut)
 def cancel(job: str, here: Here) -> Response:
     """Cancel a job; what its workspace had before stays."""
     found = here.jobs.get(job)
@@ -260,7 +250,7 @@ def cancel(job: str, here: Here) -> Response:
     return reply(here.jobs.plain(found))
 
 
-@_learning.get("/v1/jobs/{job}/events", response_class=StreamingResponse, summary="Progress of a job, live")
+@_learning.get("/v1/jobs/{job}/events", response_class=StreamingResponse)
 async def events(job: str, here: Here) -> Response:
     """Stream the state of a job as server-sent events, until it is over."""
     return EventStream(here, here.jobs.get(job))
