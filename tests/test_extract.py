@@ -120,15 +120,6 @@ def test_patches_of_many_photos_share_batches(photo_folder, monkeypatch):
     assert threading.get_ident() not in counting.threads
 
 
-def test_the_same_photos_make_the_same_batches_whatever_the_timing(photo_folder):
-    runs = []
-    for _ in range(3):
-        counting = Counting()
-        Extractor(DENSE, backbone=counting, jobs=3)(find_photos(photo_folder))
-        runs.append(sorted(counting.batches))
-    assert runs[0] == runs[1] == runs[2]
-
-
 def test_photos_come_in_order_and_bad_ones_take_their_place(photo_folder, tmp_path):
     (tmp_path / "bad.jpg").write_text("no photo")
     photos = find_photos(photo_folder)[:7]

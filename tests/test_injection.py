@@ -18,7 +18,6 @@ from PIL import Image
 from helpers.command import network_in
 from patchvote import Answer, Dense, ImageClassifier, PatchvoteError, Recipe
 from patchvote.cli.answers import csv_lines
-from patchvote.models.file import write_model
 from patchvote.models.report.card import card
 
 FORMULA, COLOUR, LINES, REVERSED = '=HYPERLINK("x")', "red\x1b[31m\x9b5m", "a\nb", "one\u202eowt"
@@ -71,14 +70,6 @@ def test_no_escape_code_of_a_name_reaches_the_terminal(command, photos, model, t
         assert NO_TEXT not in done.out + done.err
     assert r"skipped red\x1b[31m\x9b5m/brokena\nb.jpg: " in said[0].err  # all on one line
     assert r"red\x1b[31m\x9b5m (5)" in said[1].out
-
-
-def test_a_card_cannot_speak_to_the_terminal(command, model, tmp_path):
-    import dataclasses
-
-    loaded = ImageClassifier.load(model).model
-    write_model(dataclasses.replace(loaded, card="# Card\n\x1b]0;title\x07 fine"), tmp_path / "m.patchvote")
-    assert command("info", tmp_path / "m.patchvote", "--card").out == "# Card\n\\x1b]0;title\\x07 fine\n"
 
 
 def test_what_a_model_says_of_itself_stays_text_in_a_card_that_add_rewrites(model):

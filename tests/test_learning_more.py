@@ -23,20 +23,13 @@ def arrays_of(voter) -> dict[str, list]:
     return {name: array.tolist() for name, array in voter.scorer().arrays.items()}
 
 
-@pytest.mark.parametrize(
-    ("voter", "images", "weight"),
-    [
-        pytest.param(MomentRidge(), MORE, [-1, 1], id="moment-ridge"),
-        pytest.param(NBNN().set_options(calibration=0), MORE, [-1, 1], id="nbnn"),
-        pytest.param(LocalNBNN().set_options(calibration=0), MORE, [-1, 1], id="local-nbnn"),
-        pytest.param(SNBNL(2).set_options(calibration=0), MORE, [-1, 1], id="snbnl"),
-    ],
-)
-def test_images_that_are_refused_leave_the_voter_as_it_was(voter, images, weight):
+@pytest.mark.parametrize("kind", [MomentRidge, NBNN, LocalNBNN, SNBNL])
+def test_images_that_are_refused_leave_the_voter_as_it_was(kind):
+    voter = kind().set_options(calibration=0)
     voter.fit(IMAGES, LABELS)
     before, answers = arrays_of(voter), voter.predict(IMAGES).tolist()
     with pytest.raises(ValueError, match="negative"):
-        voter.partial_fit(images, NEW, sample_weight=weight)
+        voter.partial_fit(MORE, NEW, sample_weight=[-1, 1])
     assert voter.classes_.tolist() == ["boat", "cat"]
     assert (arrays_of(voter), voter.predict(IMAGES).tolist()) == (before, answers)
     assert "ape" in voter.partial_fit(MORE, NEW).predict(MORE)

@@ -80,26 +80,24 @@ def test_all_classes_get_folders_of_their_own_on_every_file_system(labels):
 # --- copies, links and moves ------------------------------------------------------------------------------------------
 
 
-def test_a_copy_has_the_content_and_the_time_and_the_photo_stays(photo, tmp_path):
-    there = Placer(tmp_path / "out").put(photo, "cat")
-    assert there == tmp_path / "out" / "cat" / "1.jpg"
-    assert there.read_bytes() == photo.read_bytes()
-    assert there.stat().st_mtime == photo.stat().st_mtime
+def test_a_photo_is_copied_linked_or_moved_with_its_content_and_time(photo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy, link, moved = (
+        Placer(Path("out"), how).put(Path("in/1.jpg"), how.name) for how in (How.copy, How.link, How.move)
+    )
+    assert copy == Path("out/copy/1.jpg")
+    assert link.is_symlink()
+    assert [path.read_bytes() for path in (copy, moved)] == [b"a photo"] * 2
+    assert [path.stat().st_mtime for path in (copy, moved)] == [1_000_000_000] * 2
+    assert moved.stat().st_nlink == 1
+    assert not photo.exists()
 
 
 def test_a_link_leads_to_the_photo_wherever_it_is_read_from(photo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     there = Placer(Path("out"), How.link).put(Path("in/1.jpg"), "cat")
-    assert there.is_symlink()
     monkeypatch.chdir("/")
     assert (tmp_path / there).read_bytes() == b"a photo"
-
-
-def test_a_moved_photo_is_in_one_place_alone(photo, tmp_path):
-    there = Placer(tmp_path / "out", How.move).put(photo, "cat")
-    assert there.read_bytes() == b"a photo"
-    assert there.stat().st_nlink == 1
-    assert not photo.exists()
 
 
 @pytest.mark.parametrize("how", How)
@@ -120,17 +118,11 @@ def test_names_that_are_taken_get_a_number_and_nothing_is_overwritten(how, tmp_p
     assert (tmp_path / "out" / "cat" / "1 (3).jpg").is_symlink()
 
 
-@pytest.mark.parametrize("how", [How.copy, How.link])
-def test_the_same_photo_is_not_put_there_twice(how, photo, tmp_path):
-    assert Placer(tmp_path / "out", how).put(photo, "cat") is not None
-    assert Placer(tmp_path / "out", how).put(photo, "cat") is None
-    assert len(list((tmp_path / "out" / "cat").iterdir())) == 1
-
-
-def test_a_moved_photo_that_was_copied_before_is_there_once(photo, tmp_path):
+@pytest.mark.parametrize("how", How)
+def test_a_photo_that_was_copied_before_is_there_once(how, photo, tmp_path):
     there = Placer(tmp_path / "out").put(photo, "cat")
-    assert Placer(tmp_path / "out", How.move).put(photo, "cat") is None
-    assert not photo.exists()
+    assert Placer(tmp_path / "out", how).put(photo, "cat") is None
+    assert photo.exists() == (how is not How.move)
     assert there.read_bytes() == b"a photo"
     assert list((tmp_path / "out" / "cat").iterdir()) == [there]
 

@@ -10,37 +10,18 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.base import clone
 
 from conftest import write_tiny_network
-from patchvote import (
-    NBNL,
-    NBNN,
-    SNBNL,
-    Bags,
-    Dense,
-    ImageClassifier,
-    LocalNBNN,
-    MomentRidge,
-    Recipe,
-)
+from patchvote import Bags, Dense, ImageClassifier, MomentRidge, Recipe
 from patchvote.bags.copies import copy_groups
 from patchvote.bags.moments import photo_vectors
 from patchvote.models.export import export_model
 from patchvote.voters.familiarity import Familiarity
-from patchvote.voters.registry import OWN
+from patchvote.voters.registry import OWN, voter_class
 from patchvote.voters.votes import softmax
 
 DIM = 24
-VOTERS = {
-    "moment-ridge": MomentRidge(),
-    "snbnl": SNBNL(3).set_options(calibration=0),
-    "nbnl": NBNL(3, max_iter=4).set_options(calibration=0),
-    "nbnn": NBNN().set_options(calibration=0),
-    "local-nbnn": LocalNBNN().set_options(calibration=0),
-}
 INVARIANT = ("snbnl", "nbnl", "nbnn", "local-nbnn")  # these subtract the mean of the training descriptors first
 SHIFTS = {
     "centred": lambda mean: -mean,
@@ -69,43 +50,23 @@ TEST, EXPECTED = photos(150, 2)
 MEAN = TRAIN.values.mean(axis=0)
 
 
-def changed(bags: Bags, shift: np.ndarray | float, factor: np.ndarray | float = 1.0) -> Bags:
-    return Bags((bags.values * factor + shift).astype(np.float32), bags.offsets, bags.boxes, bags.level)
+def changed(bags: Bags, shift: np.ndarray) -> Bags:
+    return Bags((bags.values + shift).astype(np.float32), bags.offsets, bags.boxes, bags.level)
 
 
-def test_every_voter_of_the_registry_is_tried():
-    assert set(VOTERS) == set(OWN)
-
-
-@pytest.mark.parametrize("kind", VOTERS)
+@pytest.mark.parametrize("kind", OWN)
 def test_a_voter_names_as_many_photos_by_shifted_features(kind):
-    plain = clone(VOTERS[kind]).fit(TRAIN, LABELS)
+    settings = {"snbnl": {"n_prototypes": 3}, "nbnl": {"n_prototypes": 3, "max_iter": 4}}.get(kind, {})
+    voter = voter_class(kind)(**settings).set_options(calibration=0)
+    plain = clone(voter).fit(TRAIN, LABELS)
     before = plain.predict(TEST)
     assert np.mean(before == EXPECTED) > 0.8
     for name, shift in SHIFTS.items():
         there = shift(MEAN)
-        found = clone(VOTERS[kind]).fit(changed(TRAIN, there), LABELS).predict(changed(TEST, there))
+        found = clone(voter).fit(changed(TRAIN, there), LABELS).predict(changed(TEST, there))
         assert np.mean(found == EXPECTED) > np.mean(before == EXPECTED) - 0.05, name
         if kind in INVARIANT:
             assert np.mean(found == before) > 0.99, name
-
-
-@pytest.mark.parametrize("kind", VOTERS)
-def test_votes_of_signed_features_add_up(kind):
-    voter = clone(VOTERS[kind]).fit(changed(TRAIN, -MEAN), LABELS)
-    bags = changed(TEST, -MEAN)
-    scorer, votes = voter.scorer(), voter.votes(bags)
-    means = np.add.reduceat(votes, bags.offsets[:-1]) / bags.sizes[:, None]
-    np.testing.assert_allclose(means, scorer.scores(bags), atol=1e-4 * np.abs(votes).max())
-
-
-@given(st.integers(0, 1000), st.floats(-5, 5))
-@settings(max_examples=10, deadline=None)
-def test_nearest_neighbours_do_not_depend_on_where_the_origin_is(seed, size):
-    shift = size * np.random.default_rng(seed).standard_normal(DIM)
-    plain = NBNN().set_options(calibration=0).fit(TRAIN, LABELS).votes(TEST[:10])
-    votes = NBNN().set_options(calibration=0).fit(changed(TRAIN, shift), LABELS).votes(changed(TEST[:10], shift))
-    np.testing.assert_allclose(votes, plain, atol=1e-3)
 
 
 @pytest.mark.parametrize("shift", SHIFTS)

@@ -153,15 +153,6 @@ def test_shuffled_blocks_hold_every_photo_once_in_bounded_size(tmp_path):
     assert len(list(store.blocks(1))) == 30  # a photo larger than a block is a block
 
 
-def test_a_block_is_filled_to_the_last_descriptor(tmp_path):
-    put(tmp_path, range(6), size=4)
-    store = Store.open(tmp_path)
-    assert [bags.sizes.tolist() for bags, _ in store.blocks(8)] == [[4, 4]] * 3
-    assert [bags.sizes.tolist() for bags, _ in store.blocks(7)] == [[4]] * 6
-    assert [labels.tolist() for _, labels in store.blocks(8, indices=[5, 0, 0])] == [["b", "a"], ["a"]]
-    assert list(store.blocks(8, indices=[])) == []
-
-
 def test_opening_does_not_read_the_descriptors_and_blocks_take_bounded_memory(tmp_path):
     for start in range(0, 40, 10):
         put(tmp_path / "store", range(start, start + 10), size=500, dim=256)

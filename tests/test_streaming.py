@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import NBNN, Bags, ImageClassifier, MomentRidge, Store
+from patchvote import Bags, ImageClassifier
 from patchvote.bags.extract import _Pipeline
 from patchvote.models.scores import WORST
-from patchvote.voters import base
-from test_scale import make_store
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def photos(count: int) -> tuple[list[np.ndarray], list[str]]:
 def test_predicting_and_evaluating_hold_as_many_bags_for_many_photos_as_for_few(voter, alive):
     classifier = ImageClassifier(QUICK, voter=voter, backbone=QuickNetwork(), cache=False, jobs=1).fit(*photos(12))
     most = {}
-    for count in (40, 160):
+    for count in (30, 90):
         many, labels = photos(count)
         alive.clear()
         classifier.predict(many)
@@ -55,23 +53,5 @@ def test_predicting_and_evaluating_hold_as_many_bags_for_many_photos_as_for_few(
         wrong = ["light" if label == "dark" else "dark" for label in labels]  # every photo is a mistake
         classifier.evaluate(many, wrong)
         most["evaluate", count] = max(alive)
-    assert max(most["predict", 160], most["answers", 160]) <= 4
-    assert most["evaluate", 40] == most["evaluate", 160] <= WORST + 4
-
-
-@pytest.mark.parametrize("voter", [NBNN().set_options(calibration=0), MomentRidge()], ids=str)
-def test_a_store_is_predicted_block_by_block(voter, tmp_path, monkeypatch):
-    store, loaded = make_store(tmp_path), []
-    voter.fit(store)
-    expected = voter.predict_proba(store.load()[0])
-    original = Store.load
-
-    def spy(self, indices=None, dtype=np.float32):
-        bags, labels = original(self, indices, dtype)
-        loaded.append(len(bags.values))
-        return bags, labels
-
-    monkeypatch.setattr(Store, "load", spy)
-    monkeypatch.setattr(base, "_AT_ONCE", 100)
-    np.testing.assert_allclose(voter.predict_proba(store), expected, atol=1e-6)
-    assert (max(loaded), sum(loaded)) == (100, 1200)
+    assert max(most["predict", 90], most["answers", 90]) <= 4
+    assert most["evaluate", 30] == most["evaluate", 90] <= WORST + 4

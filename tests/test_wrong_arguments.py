@@ -6,10 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from sklearn.svm import SVC
 
 from helpers.small_models import remade, ridge_model
-from patchvote import NBNN, Adapted, Evidence, Extractor, ImageClassifier, MomentRidge, PatchvoteError, fill
+from patchvote import Bags, Evidence, Extractor, ImageClassifier, PatchvoteError, fill
 from patchvote.errors import ModelError
 from patchvote.models.evidence import evidence_of
 
@@ -26,10 +25,8 @@ def test_photos_that_are_no_photos_are_named(call, photos):
     [
         ({"budget": "a"}, "budget must be a number of seconds"),
         ({"budget": float("nan")}, "budget must be a number of seconds"),
-        ({"budget": -1.0}, "budget must be a number of seconds"),
         ({"seed": -1}, "seed must be a whole number from 0"),
         ({"seed": 2**32}, "seed must be a whole number from 0"),
-        ({"seed": "a"}, "seed must be a whole number from 0"),
         ({"jobs": "a"}, "jobs must be a whole number, at least 1, got 'a'"),
         ({"recipe": 5}, "recipe must be a Recipe or the name of a network, got 5"),
     ],
@@ -62,25 +59,6 @@ def test_fill_takes_an_extractor(tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("voter", [SVC(), Adapted(), NBNN()])
-def test_only_the_default_voter_is_adapted(voter):
-    photos = [np.eye(3)[[label]] for label in (0, 1) for _ in range(5)]
-    with pytest.raises(ValueError, match="voter of Adapted must be a MomentRidge, got"):
-        Adapted(voter).fit(photos, ["sea"] * 5 + ["land"] * 5, photos)
-
-
-def test_matches_are_of_a_class_that_was_learned():
-    photos = [np.eye(3)[[label]] for label in (0, 1) for _ in range(5)]
-    voter = NBNN().fit(photos, ["sea"] * 5 + ["land"] * 5)
-    with pytest.raises(ValueError, match="label of matches must be a class, got 'zebra'. Known are: land, sea"):
-        voter.matches(photos[:1], "zebra")
-
-
-def test_one_class_alone_is_named_as_it_was_typed():
-    with pytest.raises(ValueError, match="got one class: 'sea'"):
-        MomentRidge().fit([np.eye(3)[:1]] * 4, ["sea"] * 4)
-
-
 @pytest.mark.parametrize("size", [(0, 5), (-1, 5), (5, 0), (2.5, 5), ("a", 5)])
 def test_a_map_has_a_size_in_pixels(size):
     boxes = np.array([[0, 0, 0.5, 1]])
@@ -98,8 +76,6 @@ def test_a_class_without_a_name_is_told_as_such():
 
 
 def test_evidence_tells_whether_the_photo_is_rejected():
-    from patchvote import Bags
-
     model = ridge_model()
     bag = Bags.of([np.zeros((3, model.features), np.float32)])
     for threshold, rejected in ((0.0, False), (1.0, True)):

@@ -89,22 +89,6 @@ def tiff_with_offsets(count: int) -> bytes:
     return tiff(kinds, bytes(64))
 
 
-def with_data_beside(size: int) -> dict[str, bytes]:
-    """Small photos with at least so many bytes beside their pixels, in the parts of each format that Pillow keeps."""
-    image = Image.new("RGB", (8, 8))
-    segment = jpeg_segment(0xE2, b"ICC_PROFILE\0\1\1" + bytes(65_500))
-    gif, tag = saved(Image.new("P", (8, 8)), "GIF"), {700: bytes(size)}
-    colours = 13 + (3 << (gif[10] & 7) + 1)
-    return {
-        "private.png": png_with(png_chunk(b"prVt", bytes(size))),
-        "exif.png": png_with(png_chunk(b"eXIf", b"MM\0*" + bytes(size))),
-        "profile.jpg": b"\xff\xd8" + segment * (-(-size // 65_500)) + saved(image, "JPEG")[2:],
-        "comment.gif": gif[:colours] + b"!\xfe" + (b"\xff" + bytes(255)) * (-(-size // 255)) + b"\0" + gif[colours:],
-        "tag.tif": saved(image, "TIFF", tiffinfo=tag),
-        "xmp.webp": saved(image, "WEBP", xmp=bytes(size)),
-    }
-
-
 def run_length_bmp(width: int, height: int) -> bytes:
     line = bytes([255, 1]) * (width // 255) + (bytes([width % 255, 1]) if width % 255 else b"") + b"\0\0"
     body, start = line * height + b"\0\1", 54 + 1024

@@ -117,8 +117,10 @@ class Bags:
         if isinstance(key, slice) and key.step in (None, 1):
             start, stop, _ = key.indices(len(self))
             return self._run(start, max(start, stop))
-        chosen = np.arange(len(self))[np.asarray(key, int) if np.size(key) == 0 else key]
-        return self._run(int(chosen), int(chosen) + 1) if chosen.ndim == 0 else self._gather(chosen)
+        if isinstance(key, (int, np.integer)):
+            index = range(len(self))[key]
+            return self._run(index, index + 1)
+        return self._gather(np.arange(len(self))[np.asarray(key, int) if np.size(key) == 0 else key])
 
     def __repr__(self) -> str:
         return f"<Bags: {len(self):,} bags, {len(self.values):,} descriptors of {self.dim:,} features>"

@@ -73,11 +73,6 @@ class Dense:
         """Return width and height for the network: the longest side is about `side`, both are multiples of `stride`.
 
         Then the cells of the feature map tile the image exactly; its proportions change by less than half a cell.
-
-        Examples
-        --------
-        >>> Dense().input_size(4000, 3000, 448, 32), Dense().input_size(5000, 8, 448, 32)
-        ((448, 352), (448, 32))
         """
         scale = side / max(width, height)
         fit = [max(1, math.floor(length * scale / stride + 0.5)) * stride for length in (width, height)]
@@ -136,13 +131,7 @@ class Patch:
         return int(self.smallest * 2 ** (self.levels - 1))
 
     def working_size(self, width: int, height: int) -> tuple[int, int]:
-        """Return width and height in pixels of the image that patches are cut from.
-
-        Examples
-        --------
-        >>> Patch().working_size(4000, 3000), Patch().working_size(4000, 1000)
-        ((200, 150), (512, 128))
-        """
+        """Return width and height in pixels of the image that patches are cut from."""
         scale = max(self.side / max(width, height), self.largest / min(width, height))
         # A strip thinner than any photo is compressed; otherwise a line of pixels would grow to gigabytes.
         most = max(self.side, 16 * self.largest)
@@ -207,13 +196,7 @@ def relative(boxes: npt.NDArray[np.int64], width: int, height: int) -> Boxes:
 
 @functools.lru_cache(_KEPT_GRIDS)
 def cell_boxes(rows: int, columns: int) -> Boxes:
-    """Return the boxes of the cells of a feature map, row by row, in an array that cannot be changed.
-
-    Examples
-    --------
-    >>> cell_boxes(1, 2).tolist()
-    [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]
-    """
+    """Return the boxes of the cells of a feature map, row by row, in an array that cannot be changed."""
     row, column = np.divmod(np.arange(rows * columns), columns)
     boxes = relative(np.stack([column, row, column + 1, row + 1], axis=1), columns, rows)
     boxes.flags.writeable = False

@@ -307,13 +307,8 @@ def reduced(item: Described, kept: Kept) -> Described:
 # --- workers ----------------------------------------------------------------------------------------------------------
 
 
-class _Written(NamedTuple):
-    """What a worker reports of a photo: its digest and file if it could be read, or else the reason."""
-
-    digest: str
-    error: PhotoError | None
-    extracted: bool
-    damaged: list[str]
+# What a worker reports of a photo: its digest, why it could not be read, if it was extracted, and damaged files.
+_Written = tuple[str, PhotoError | None, bool, list[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,7 +326,7 @@ class _WritingJob(ExtractorJob):
             folder, filled = _Folder(self.folder, self.kept, must_write=True), Filled(len(photos))
             written = []
             for item, from_network in _extracted(photos, extractor, folder, filled):
-                written.append(_Written(item.digest, item.error, from_network, filled.damaged))
+                written.append((item.digest, item.error, from_network, filled.damaged))
                 filled.damaged = []
             return written
 
@@ -349,17 +344,18 @@ def _from_workers(
             if isinstance(written, Lost):
                 yield Described(photo, "", error=lost_photo(photo.name, written)), False
                 continue
-            filled.damaged += written.damaged
-            if written.error is not None:
-                yield Described(photo, written.digest, error=written.error), False
+            digest, error, extracted, damaged = written
+            filled.damaged += damaged
+            if error is not None:
+                yield Described(photo, digest, error=error), False
                 continue
-            if written.digest not in folder:
+            if digest not in folder:
                 raise StoreError(
                     f"{folder.path} does not hold here what the workers have written. Every machine of the cluster has "
                     "to see the folder of the cache under the same path; PATCHVOTE_CACHE names another."
                 )
-            folder.wrote |= written.extracted
-            yield _answer(Described(photo, written.digest), extractor, folder, filled), written.extracted
+            folder.wrote |= extracted
+            yield _answer(Described(photo, digest), extractor, folder, filled), extracted
 
 
 # --- folders and sizes ------------------------------------------------------------------------------------------------
@@ -445,21 +441,16 @@ class CachedFile(NamedTuple):
 
 def files_in(root: Path) -> Iterator[CachedFile]:
     """Yield the files of a cache, also temporary ones; nothing else, and no link is followed."""
-    for base in _folders_in(root):
-        for folder in _folders_in(base.path) if _KIND.fullmatch(base.name) else ():
-            with contextlib.suppress(OSError), os.scandir(folder.path) as entries:
-                for entry in entries:
-                    if _BAG.fullmatch(entry.name) or entry.name.startswith(_TEMPORARY):
-                        with contextlib.suppress(OSError):  # removed since
-                            status = entry.stat(follow_symlinks=False)
-                            if stat.S_ISREG(status.st_mode):
-                                yield CachedFile(Path(entry.path), status.st_size, status.st_mtime)
-
-
-def _folders_in(folder: Path | str) -> list[os.DirEntry[str]]:
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        return [one for one in entries if one.is_dir(follow_symlinks=False)]
-    return []
+    for folder, _, names in os.walk(root):
+        path = Path(folder)
+        if path.parent.parent != root or not _KIND.fullmatch(path.parent.name):
+            continue
+        for name in names:
+            if _BAG.fullmatch(name) or name.startswith(_TEMPORARY):
+                with contextlib.suppress(OSError):  # removed since
+                    status = (path / name).lstat()
+                    if stat.S_ISREG(status.st_mode):
+                        yield CachedFile(path / name, status.st_size, status.st_mtime)
 
 
 def trim(root: Path, bound: int | None) -> None:

@@ -154,11 +154,8 @@ class Extractor(Parameters):
         """Return the bags of photos, as a call does."""
         return self(X)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.get_params()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        type(self).__init__(self, **state)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.again, ()
 
     def __call__(self, source: Source) -> Bags:
         """Extract the bags of all photos, in order; raise the PhotoError of the first that cannot be read."""

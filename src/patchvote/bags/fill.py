@@ -196,11 +196,11 @@ class _Index:
                 )
             self.dtype = shard.dtype
             return
-        if (shard.recipe.sampling, shard.recipe.activation) == (recipe.sampling, recipe.activation):
-            what = f"the same recipe but another network ({shard.fingerprint}, now {self.fingerprint})"
-        else:
-            what = f"another recipe (there: {shard.recipe.to_json()}; asked: {recipe.to_json()})"
-        raise StoreError(f"{self.path} was made with {what}. Choose another folder for the store.")
+        there = f"network {shard.fingerprint}, {shard.recipe.to_json()}"
+        raise StoreError(
+            f"{self.path} was made with another network or recipe (there: {there}; asked: network {self.fingerprint}, "
+            f"{recipe.to_json()}). Choose another folder for the store."
+        )
 
 
 @dataclasses.dataclass(frozen=True)

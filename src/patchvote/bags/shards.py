@@ -39,7 +39,6 @@ SHARD_BYTES = 16 << 20  # of descriptors, at which a shard is written
 _SHARD_SECONDS = 20.0  # after which a shard is written even if it is small: an interruption loses no more work
 _SHARD_PHOTOS = 4096  # in a shard at most, so that headers are parsed quickly
 _MAX_FEATURES = 1 << 20  # per descriptor; networks have some thousands
-_ROWS = 256  # descriptors whose moments are computed at once, few enough for the processor's cache
 _PARTS = ("values", "boxes", "level")  # arrays that a photo has a part of
 _COVERED = ("offsets", "moments")  # arrays that the header's checksum covers, in this order
 
@@ -343,16 +342,12 @@ def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], metadata: dict[str, 
 
 def _moments(bags: Sequence[Bags]) -> npt.NDArray[np.float64]:
     """Return the moments of all features and of the centres of the boxes, for whoever standardises them later."""
-    features, positions, ends = Moments(), Moments(), np.cumsum([len(bag.values) for bag in bags])
-    groups = np.searchsorted(ends, np.arange(_ROWS, ends[-1], _ROWS))  # many small bags at once
+    features, positions = Moments(), Moments()
     with np.errstate(over="ignore", invalid="ignore"):  # moments that are not finite are not used
-        for part in np.split(np.arange(len(bags)), np.unique(groups)):
-            chosen = [bags[index] for index in part if len(bags[index].values)]
-            if chosen:
-                values = [bag.values for bag in chosen]
-                features.update(to_float32(values[0] if len(values) == 1 else np.concatenate(values)))
-                boxes = np.concatenate([bag.boxes for bag in chosen])
-                positions.update((boxes[:, :2] + boxes[:, 2:]) / 2)
+        for bag in bags:
+            if len(bag.values):
+                features.update(to_float32(bag.values))
+                positions.update((bag.boxes[:, :2] + bag.boxes[:, 2:]) / 2)
     if not features.weight:
         return np.zeros((2, bags[0].dim + 2))
     return np.concatenate([features.as_array(), positions.as_array()], axis=1)

@@ -392,13 +392,7 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
 
 
 def label_texts(names: Sequence[str], labels: Iterable[Any]) -> list[str]:
-    """Return the labels of photos as text; none may be missing, and all must be of one type.
-
-    Examples
-    --------
-    >>> label_texts(["a.jpg", "b.jpg"], np.array([0, 1]))
-    ['0', '1']
-    """
+    """Return the labels of photos as text; none may be missing, and all must be of one type."""
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise PatchvoteError(f"labels must be a list with one class per photo, got {brief(labels)}.")
     given = list(labels)
@@ -463,13 +457,7 @@ def near_path(path: Path) -> str:
 
 
 def overlap(one: Path, other: Path) -> str:
-    """Return how two local folders or files overlap, whatever links or spellings lead to them; empty if they do not.
-
-    Examples
-    --------
-    >>> overlap(Path("."), Path("..")), overlap(Path(".."), Path(".")), overlap(Path("."), Path("./."))
-    ('is inside of', 'contains', 'is the same as')
-    """
+    """Return how two local folders or files overlap, whatever links or spellings lead to them; empty if they do not."""
     if isinstance(one, RemotePath) or isinstance(other, RemotePath) or not (one.exists() and other.exists()):
         return ""
     if one.samefile(other):

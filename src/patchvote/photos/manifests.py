@@ -26,13 +26,7 @@ Row = tuple[int, dict[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a manifest that hold the paths of photos and their classes; without `label`, these are optional.
-
-    Examples
-    --------
-    >>> Columns.of({"label": "species"}), Columns.parse("file=path,label=species")
-    (Columns(file='file_name', label='species'), Columns(file='path', label='species'))
-    """
+    """The columns of a manifest that hold the paths of photos and, optionally unless it is named, their classes."""
 
     file: str = "file_name"
     label: str | None = None

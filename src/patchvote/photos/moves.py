@@ -62,14 +62,7 @@ class Move:
 
 
 def plan(wanted: Iterable[Move]) -> list[Move]:
-    """Return the moves with targets that are free: no photo takes the name of a file that exists, or of another move.
-
-    Examples
-    --------
-    >>> spot = Spot(Path("photos"), "cat/1.jpg")
-    >>> [move.target.name for move in plan([Move(spot, Spot(Path("there"), "cat/1.jpg"))] * 2)]
-    ['cat/1.jpg', 'cat/1 (2).jpg']
-    """
+    """Return the moves with targets that are free: no photo takes the name of a file, or that of another move."""
     moves, taken = [], set()
     for move in wanted:
         root, name, number = move.target.root, move.target.name, 2

@@ -164,13 +164,7 @@ def _check_local(path: Path) -> None:
 
 
 def numbered(path: Path, number: int) -> Path:
-    """Return a path with a number in its name.
-
-    Examples
-    --------
-    >>> numbered(Path("a/cat.1.jpg"), 2).as_posix()
-    'a/cat.1 (2).jpg'
-    """
+    """Return a path with a number in its name."""
     return path.with_name(f"{path.stem} ({number}){path.suffix}")
 
 
