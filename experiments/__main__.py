@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from patchvote.bags.cache import Filled
-from patchvote.cli.progress import ProgressLine
+from patchvote.cli.output import progress_line
 from patchvote.errors import PatchvoteError, PhotoError
 
 from .protocol import PROTOCOLS, Protocol
@@ -46,10 +46,10 @@ def run(args: argparse.Namespace) -> int:
         protocol, args.data, results, bags=args.bags, jobs=args.jobs, memory=memory, device=args.device
     )
     skipped: dict[str, PhotoError] = {}
-    with ProgressLine("extract") as line:
+    with progress_line("extract") as progress:
 
         def extracting(recipe: str, done: Filled) -> None:
-            line.stage(f"extract {recipe}", done.done, done.photos)
+            progress(f"extract {recipe}", done.done, done.photos)
             skipped.update({error.name: error for error in done.skipped})
 
         for group, voter, cell in runner.compute(groups, extracting):

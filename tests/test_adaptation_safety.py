@@ -11,13 +11,13 @@ import onnxruntime
 import pytest
 from PIL import Image
 
+from helpers.command import patchvote
 from patchvote import Dense, ImageClassifier, ModelError, PatchvoteError, Recipe
 from patchvote.models.export import export_model
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import find_photos
 from patchvote.voters.adapted import AdaptationWarning
 from patchvote.voters.votes import NONE
-from test_cli import patchvote
 
 SMALL = Recipe(sampling=Dense(sides=(96,)))
 

@@ -18,8 +18,7 @@ from PIL import Image
 import patchvote
 from helpers.command import in_terminal
 from patchvote import Answer, ImageClassifier, Photo
-from patchvote.cli.answer_table import Table
-from patchvote.cli.answers import Wanted, csv_lines, json_lines
+from patchvote.cli.output import Table, Wanted, csv_lines, json_lines
 from patchvote.models.answers import answer_in
 from patchvote.models.evidence import Evidence
 from patchvote.models.file import read_model, write_model

@@ -4,43 +4,52 @@ import csv
 
 import pytest
 
+from helpers.command import Command
 from patchvote import ImageClassifier
-from patchvote.cli.demo import COLLAGE, PHOTOS, in_own_quarter, run
+from patchvote.cli import demo
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def made(tmp_path_factory):
+    """The folder of a demonstration with few test crops, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
-    run(folder)
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "_TEST", 5)
+        printed: list[object] = []
+        patch.setattr(demo, "show", printed.append)
+        demo.run(folder, demo.Machine())
+    return folder, "\n".join(map(str, printed))
 
 
-def test_the_demo_writes_model_predictions_evidence_and_report(folder):
+def test_the_demo_writes_model_predictions_evidence_and_report(made):
+    folder, printed = made
     names = {path.name for path in folder.iterdir()}
     assert names >= {"model.patchvote", "predictions.csv", "evidence.png", "report.html", "photos"}
     rows = list(csv.DictReader((folder / "predictions.csv").open()))
-    assert len(rows) == 20 * len(PHOTOS)
+    assert len(rows) == 5 * len(demo.PHOTOS)
     right = [row["file"].split("/")[0] == row["label"] for row in rows]
     assert sum(right) / len(rows) > 0.9
+    assert "36 crops of the left sides to learn from, 30 crops of the right sides to test on" in printed
+    assert "photos of your own will be harder" in printed
 
 
-def test_the_evidence_of_the_collage_points_at_the_right_parts(folder):
-    evidence = ImageClassifier.load(folder / "model.patchvote").explain(folder / "photos" / "collage.png")
-    shares = in_own_quarter(evidence)
-    assert set(shares) == set(COLLAGE)
+def test_the_evidence_of_the_collage_points_at_the_right_parts(made):
+    evidence = ImageClassifier.load(made[0] / "model.patchvote").explain(made[0] / "photos" / "collage.png")
+    shares = demo.in_own_quarter(evidence)
+    assert set(shares) == set(demo.COLLAGE)
     assert min(shares.values()) > 0.6  # a quarter would be chance
 
 
-def test_the_report_says_what_the_test_crops_are_and_shows_photos_with_their_evidence(folder):
-    page = (folder / "report.html").read_text()
+def test_the_report_says_what_the_test_crops_are_and_shows_photos_with_their_evidence(made):
+    page = (made[0] / "report.html").read_text()
     assert "crops of the right sides of photos whose left sides it had learned from" in page
     examples = page[page.index("Where the evidence is") : page.index("Would more photos help?")]
-    assert examples.count("<li") == 1 + len(PHOTOS)
-    assert examples.count("<img") >= 1 + len(COLLAGE) + 2 * len(PHOTOS)
+    assert examples.count("<li") == 1 + len(demo.PHOTOS)
+    assert examples.count("<img") >= 1 + len(demo.COLLAGE) + 2 * len(demo.PHOTOS)
 
 
-def test_the_demo_can_be_run_again_in_its_folder(folder, capsys):
-    run(folder)
-    said = capsys.readouterr().out
-    assert "36 crops of the left sides to learn from, 120 crops of the right sides to test on" in said
-    assert "photos of your own will be harder" in said
+def test_a_folder_is_written_into_again_only_if_the_demo_made_it_or_by_force(tmp_path, monkeypatch, command: Command):
+    monkeypatch.setattr(demo, "run", lambda folder, machine: (folder / "thesis.txt").write_text("years of work"))
+    for folder, options, code in (("new", (), 0), ("new", (), 0), (".", (), 1), (".", ("--force",), 0)):
+        monkeypatch.chdir(tmp_path)
+        assert command("demo", folder, *options).code == code, (folder, options)

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from patchvote.cli import _COMMANDS, make_app
+from patchvote.cli import COMMANDS, make_app
 from test_outputs import FIT
 
 RUNS = {
@@ -34,4 +34,4 @@ def test_a_device_that_is_not_there_is_named_before_any_work(name, place, comman
 def test_every_command_that_runs_a_network_takes_a_device():
     commands = {one.name: one.callback for one in make_app().registered_commands}
     takes = {name for name, one in commands.items() if "device" in inspect.signature(one).parameters}
-    assert takes == set(_COMMANDS) - {"info", "export", "cache"} | {"demo"}
+    assert takes == set(COMMANDS) - {"info", "export", "cache"}

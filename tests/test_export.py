@@ -14,12 +14,11 @@ import onnxruntime
 import pytest
 from PIL import Image
 
-from helpers.command import network_in
+from helpers.command import network_in, patchvote
 from patchvote import NBNN, SNBNL, Dense, ImageClassifier, MomentRidge, Patch, PatchvoteError, Recipe
 from patchvote.models.export import export_model
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import find_photos
-from test_cli import patchvote
 
 SMALL = Recipe(sampling=Dense(sides=(64, 96)))
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from helpers.command import network_in
 from patchvote import Answer, Dense, ImageClassifier, PatchvoteError, Recipe
-from patchvote.cli.answers import csv_lines
+from patchvote.cli.output import csv_lines
 from patchvote.models.report.card import card
 
 FORMULA, COLOUR, LINES, REVERSED = '=HYPERLINK("x")', "red\x1b[31m\x9b5m", "a\nb", "one\u202eowt"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from patchvote import ModelError, NetworkError, PatchvoteError, PhotoError, find_photos
-from patchvote.cli.paths import paths_of
+from patchvote.cli.photos import listed_paths
 from patchvote.models.file import read_model
 from patchvote.networks import open_onnx
 from patchvote.photos.decode import load_image
@@ -114,7 +114,7 @@ def test_a_shard_that_is_no_ordinary_file_is_named_as_damaged(tmp_path, make):
     assert "not an ordinary file" in run.stderr
 
 
-def test_a_line_of_standard_input_that_does_not_end_is_refused(monkeypatch):
+def test_a_line_of_standard_input_that_does_not_end_is_refused():
     class Endless(io.TextIOBase):
         def readline(self, size: int = -1) -> str:
             assert size >= 0, "this would read for ever"
@@ -123,6 +123,5 @@ def test_a_line_of_standard_input_that_does_not_end_is_refused(monkeypatch):
         def __next__(self) -> str:
             raise AssertionError("this would read for ever")
 
-    monkeypatch.setattr(sys, "stdin", Endless())
     with pytest.raises(PatchvoteError, match="standard input: line 1 has more than"):
-        paths_of(["-"])
+        listed_paths(Endless())

@@ -67,7 +67,7 @@ def test_classes_without_a_photo_are_named_by_evaluate(fitted, command):
     folder, photos, _, _ = fitted
     shutil.rmtree(photos / "grass")
     done = command("evaluate", folder / "m.patchvote", photos, "--no-report")
-    assert "there was no photo of grass" in done.out
+    assert "This says nothing of grass: none of these photos is of it." in done.out
 
 
 def test_photos_that_cannot_be_read_by_their_type_are_counted_and_named(fitted, command):

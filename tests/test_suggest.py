@@ -103,10 +103,3 @@ def test_python_has_the_same_answers(unlabelled, command):
     answers = ImageClassifier.load("m.patchvote").suggest(unlabelled, 3)
     rows = [json.loads(line) for line in command("suggest", "m.patchvote", "new", "-n", 3, "--json").out.splitlines()]
     assert [f"new/{answer.name}" for answer in answers] == [row["file"] for row in rows]
-
-
-def test_mistaken_words_are_refused(place, command):
-    assert "did you swap them?" in command("suggest", "photos", "m.patchvote").err
-    assert command("suggest", "m.patchvote", "photos", "-n", "0").code == 2
-    assert "it is not a folder" in command("suggest", "m.patchvote", "photos", "--copy-into", "m.patchvote").err
-    assert "--output writes .csv or .jsonl" in command("suggest", "m.patchvote", "photos", "-o", "x.txt").err

@@ -13,14 +13,13 @@ import warnings
 
 import pytest
 
-from helpers.command import network_in
+from helpers.command import network_in, words
 from patchvote import ImageClassifier
 from patchvote.errors import ModelChangedError, WaitWarning
 from patchvote.models.about import About, check_about, known_photos, with_photos
 from patchvote.models.file import read_model, write_model
 from patchvote.utils import files
 from patchvote.utils.files import lock_at_once, locked, stamp
-from test_cli import words
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,12 +46,13 @@ def network_in(folder: Path) -> Path:
     return write_tiny_network(folder / "tiny.onnx")
 
 
-def in_terminal(words: list[str], columns: int = 80, folder: Path | None = None) -> str:
-    """Run a program in a terminal of so many columns; return all that it shows."""
+def in_terminal(words: list[str], columns: int = 80, folder: Path | None = None, *, errors: bool = False) -> str:
+    """Run a program in a terminal of so many columns; return all that it shows, or its messages alone."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    subprocess.run(words, stdout=slave, check=True, timeout=120, env=environment, cwd=folder)
+    streams = {"stdout": subprocess.DEVNULL, "stderr": slave} if errors else {"stdout": slave}
+    subprocess.run(words, check=True, timeout=120, env=environment, cwd=folder, **streams)
     os.close(slave)
     shown = b""
     try:
@@ -60,3 +62,18 @@ def in_terminal(words: list[str], columns: int = 80, folder: Path | None = None)
         pass
     os.close(master)
     return shown.decode()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return the contents of all files below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def words(*parts: object) -> list[str]:
+    """Return the words that run a command in a process of its own."""
+    return [sys.executable, "-m", "patchvote", *map(str, parts)]
+
+
+def patchvote(*parts: object, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    return subprocess.run(words(*parts), capture_output=True, text=True, timeout=120, **kwargs)

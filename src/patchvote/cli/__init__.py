@@ -9,6 +9,7 @@ invalid arguments; 3 done, but some photos were skipped, or shards of a store ar
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
@@ -16,44 +17,21 @@ import shlex
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarning, first_line
-from ..utils.terminal import ANYTIME, ReaderGone, flush_output, say, show
+from ..utils.terminal import ANYTIME, PRESSED, ReaderGone, flush_output, say, show
 from ..version import __version__
-from .checked import Checked
-from .common import FAILED, INTERRUPTED, MISTYPED, Device, Force, MistypedError
-from .streams import (
-    Interrupted,
-    close_streams,
-    interruptible,
-    interruption,
-    open_streams,
-    replace_unknown_letters,
-    replaced_sentences,
-)
+from .options import MistypedError, with_options
+from .output import FAILED, INTERRUPTED, MISTYPED, Interrupted
 
-# Modules of the commands; the function of a command has its name.
-_COMMANDS = {
-    "check": "check",
-    "fit": "fit",
-    "fine-tune": "fine_tune",
-    "predict": "predict",
-    "explain": "explain",
-    "evaluate": "evaluate",
-    "suggest": "suggest",
-    "add": "fit",
-    "forget": "fit",
-    "export": "export",
-    "extract": "bags",
-    "info": "info",
-    "serve": "serve",
-    "cache": "cache",
-    "networks": "networks",
-}
+_LEARNING = ("check", "fit", "fine-tune", "suggest", "add", "forget")
+_ASKING = ("predict", "explain", "evaluate", "export")
+_OTHERS = ("extract", "info", "serve", "cache", "networks", "demo")
+COMMANDS = (*_LEARNING, *_ASKING, *_OTHERS)
+_MODULES = {"add": "update", "forget": "update"}  # of commands whose module has another name
 
 
 def make_app(words: Sequence[str] = ()) -> typer.Typer:
@@ -67,13 +45,10 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
         epilog="Add --debug to any command to see where an error comes from, and the warnings of libraries.",
     )
     app.callback()(_global)
-    named = [word for word in words[:1] if word in _COMMANDS]
-    for name in named or _COMMANDS:
-        module = importlib.import_module(f".{_COMMANDS[name]}", __package__)
-        command = getattr(module, name.replace("-", "_"))
-        app.command(name, cls=Checked)(interruptible(command))
-    if not named:
-        app.command("demo", cls=Checked)(interruptible(_demo))
+    for name in [word for word in words[:1] if word in COMMANDS] or COMMANDS:
+        function = name.replace("-", "_")
+        module = importlib.import_module(f".{_MODULES.get(name, function)}", __package__)
+        app.command(name)(with_options(getattr(module, function)))
     return app
 
 
@@ -91,17 +66,52 @@ def _global(
     pass
 
 
-def _demo(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
-    device: Device = "cpu",
-    force: Force = False,
-) -> None:
-    """Fit, test and explain a model on crops of a few real photos, and write it all into FOLDER."""
-    from .demo import run
+def main() -> NoReturn:
+    """Run the command line; an error becomes a short message and an exit code."""
+    debug = "--debug" in sys.argv
+    if debug:
+        sys.argv.remove("--debug")
+    if {"-q", "--quiet"} & set(sys.argv):
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when the hub's library is imported
+    _open_streams()
+    warnings.showwarning = functools.partial(_show_warning, debug, set())
+    warnings.filterwarnings("ignore", module="PIL")  # `photos` refuses or handles what they warn of
+    warnings.filterwarnings("ignore", message="not adapted: ")  # commands print it themselves
+    code: Any = FAILED
+    try:
+        code = _run(sys.argv[1:])
+    except ReaderGone:
+        code = 0
+    except (KeyboardInterrupt, Exception) as error:
+        if PRESSED or isinstance(error, (KeyboardInterrupt, Interrupted)):  # a library may replace the exception
+            say(str(error) if isinstance(error, Interrupted) else ANYTIME)
+            code = INTERRUPTED
+        elif debug or not isinstance(error, (PatchvoteError, OSError, MemoryError)):
+            raise
+        else:
+            say(*_lines(error))
+            code = MISTYPED if isinstance(error, MistypedError) else FAILED
+    finally:
+        _close_streams()
+    if session := sys.modules.get("patchvote.networks.session"):  # only if a network was loaded
+        session.exit_past_work(code if isinstance(code, int) else FAILED)
+    sys.exit(code)
 
-    kept = f"What {folder} holds is complete, and kept: run the same command again to go on."
-    with interruption(f"interrupted. {kept}"):
-        run(folder, device=device, force=force)
+
+def _run(words: Sequence[str]) -> Any:
+    """Run a command, and return its exit code."""
+    for word in words:
+        # Of an empty path, the current folder would be read or written; a shell makes it of an unset variable.
+        if not word or (word.startswith("--") and word.endswith("=")):
+            raise MistypedError(f"an argument is empty: {shlex.join(words)}")
+    try:
+        make_app(words)()
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            raise KeyboardInterrupt from None
+        flush_output()
+        return ended.code
+    return 0
 
 
 def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
@@ -120,73 +130,42 @@ def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
 
 
 def _show_warning(
-    debug: bool,
-    told: set[str],
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+    debug: bool, shown: set[str], message: Any, category: type[Warning], filename: str, lineno: int, *_: Any
 ) -> None:
-    """Print a warning that is written for users.
-
-    Those of libraries speak to programmers, and name files of the environment: --debug shows them.
-    """
-    if issubclass(category, CacheWarning):  # Python forgets what it showed when a library changes its filters
-        if str(message) not in told:
+    """Print a warning that is written for users, once; those of libraries are for programmers: --debug shows them."""
+    if issubclass(category, (CacheWarning, WaitWarning)):
+        if str(message) not in shown:  # Python forgets what it showed when a library changes its filters
             say(message)
-        told.add(str(message))
-    elif issubclass(category, WaitWarning):
-        say(message)
+        shown.add(str(message))
     elif debug:
         say(f"{filename}:{lineno}: {category.__name__}: {message}")
 
 
-def main() -> NoReturn:
-    """Run the command line; an error becomes a short message and an exit code."""
-    debug = "--debug" in sys.argv
-    if debug:
-        sys.argv.remove("--debug")
-    if {"-q", "--quiet"} & set(sys.argv):
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when the hub's library is imported
-    open_streams()
-    replace_unknown_letters()
-    warnings.showwarning = functools.partial(_show_warning, debug, set())
-    warnings.filterwarnings("ignore", module="PIL")  # `photos` refuses or handles what they warn of
-    warnings.filterwarnings("ignore", message="not adapted: ")  # commands print it themselves
-    code: str | int | None = FAILED
-    try:
-        code = _run()
-    except (PatchvoteError, OSError, MemoryError) as error:
-        if debug:
-            raise
-        say(*_lines(error))
-        code = MISTYPED if isinstance(error, MistypedError) else FAILED
-    except (Interrupted, KeyboardInterrupt) as error:
-        say(str(error) or ANYTIME)
-        code = INTERRUPTED
-    except ReaderGone:
-        code = 0
-    finally:
-        say(*replaced_sentences())
-        close_streams()
-    if session := sys.modules.get("patchvote.networks.session"):  # only if a network was loaded
-        session.exit_past_work(code if isinstance(code, int) else FAILED)
-    sys.exit(code)
+def _open_streams() -> None:
+    """Replace standard streams that were closed before the command began, and print "?" for letters that they lack.
+
+    A file that is opened later must not get the descriptor of a standard stream, or messages of libraries would be
+    written into it. Messages to a closed standard error are lost; printing to a closed standard output fails.
+    """
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # takes the lowest free descriptor, which is this one
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if (stream := getattr(sys, name)) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
-def _run() -> str | int | None:
-    output = sys.stdout
-    try:
-        make_app(sys.argv[1:])()
-    except SystemExit as ended:
-        if sys.stdout is not output:  # replaced, because the reader of the help, or of an error, has closed the pipe
-            sys.stdout = output
-            if {"-h", "--help"} & set(sys.argv):
-                raise ReaderGone from None
-        if ended.code == INTERRUPTED:  # outside of a command
-            raise Interrupted(ANYTIME) from None
-        flush_output()
-        return ended.code
-    return 0
+def _close_streams() -> None:
+    """Discard what could not be written to a stream, so that Python does not try again at exit."""
+    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, number)
+                os.close(nowhere)

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PatchvoteError
-from ..utils.terminal import counted, emit, printable, say, show, show_json
-from .common import Json, MistypedError
-from .streams import Interrupted
+from ..utils.terminal import ANYTIME, counted, emit, printable, show, show_json
+from .options import MistypedError, Printing
+from .output import Interrupted, bytes_text
 
 _INDENT = len("networks   ")
 
@@ -27,111 +27,68 @@ def cache(
         bool, typer.Option("--clear", help="Remove the descriptors of photos and the built networks in it.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Clear it without asking.")] = False,
-    as_json: Json = False,
+    *,
+    printing: Printing,
 ) -> None:
     """Show what the cache holds, and how much of it there may be; or clear it."""
+    from ..bags.cache import bags_folder, clear_bags
+    from ..networks.cache import built_graphs, cache_folder
+
     if yes and not clear:
         raise MistypedError("--yes can be used only with --clear.")
-    _check_folder(folder)
-    if not clear:
-        _show(folder, as_json)
-        return
-    if yes or _agreed(folder):
-        _clear(folder, as_json)
-    else:
-        show("nothing was removed.")
-
-
-def _check_folder(folder: Path | None) -> None:
-    """Refuse something that is no folder, in which commands keep nothing."""
-    from ..bags.cache import bags_folder
-    from ..networks.cache import cache_folder
-
-    for path in [folder] if folder else [cache_folder(), bags_folder()]:
+    root, where = folder or bags_folder(), folder or cache_folder()
+    for path in (where, root):
         if path.exists() and not path.is_dir():
             raise PatchvoteError(
                 f"{path} is no folder, so nothing can be kept in it. Remove it, or name a folder: --cache here and in "
                 "other commands, or $PATCHVOTE_CACHE for all."
             )
+    networks = {} if folder else {path: path.stat().st_size for path in built_graphs()}
+    if not clear:
+        _show(folder, root, where, networks, printing.as_json)
+        return
+    what = "descriptors of photos" + ("" if folder else " and built networks")
+    if not yes and not _agreed(f"Remove all {what} in {where}?"):
+        show("nothing was removed.")
+        return
+    bags = clear_bags(root)
+    for path in networks:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    size = sum(networks.values())
+    if printing.as_json:
+        show_json({"removed": bags + size, "bags": bags, "networks": size})
+    elif not printing.quiet:
+        more = "" if folder else f" and {bytes_text(size)} of built networks"
+        show(f"removed {bytes_text(bags)} of descriptors{more}")
 
 
-def _show(folder: Path | None, as_json: bool) -> None:
-    from ..bags.cache import bags_folder, bound_of, kinds_in
-    from ..networks.cache import cache_folder
+def _show(folder: Path | None, root: Path, where: Path, networks: dict[Path, int], as_json: bool) -> None:
+    from ..bags.cache import bound_of, kinds_in
 
-    root, bound = folder or bags_folder(), bound_of(folder)
-    kinds = kinds_in(root)
+    bound, kinds = bound_of(folder), kinds_in(root)
     size, photos = sum(one.size for one in kinds), len(frozenset[str]().union(*(one.digests for one in kinds)))
-    networks = [] if folder else _networks()
-    where = folder or cache_folder()
     if as_json:
         record: dict[str, Any] = {"folder": str(where), "bytes": size, "bound": bound, "photos": photos}
-        record |= {"kinds": [one.plain() for one in kinds], "networks": [path.name for path, _ in networks]}
-        record |= {"network_bytes": sum(size for _, size in networks)}
-        show_json(record)
+        record |= {"kinds": [one.plain() for one in kinds], "networks": [path.name for path in networks]}
+        show_json(record | {"network_bytes": sum(networks.values())})
         return
-    limit = "no bound" if bound is None else f"at most {_bytes(bound)}"
+    limit = "no bound" if bound is None else f"at most {bytes_text(bound)}"
     emit(f"folder     {printable(where)}")  # on one line, since people copy it
-    sizes = f"{_bytes(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)"
+    sizes = f"{bytes_text(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)"
     show(f"photos     {sizes}", indent=_INDENT)
-    lines = (f"{'':{_INDENT}}{_bytes(one.size):>9}  {one.sentence(time.time())}" for one in kinds)
+    lines = (f"{'':{_INDENT}}{bytes_text(one.size):>9}  {one.sentence(time.time())}" for one in kinds)
     show(*lines, indent=_INDENT + 11)
     if not folder:
         count = counted(len(networks), "built network")
-        show(f"networks   {_bytes(sum(size for _, size in networks))} in {count}, beside the bound", indent=_INDENT)
+        show(f"networks   {bytes_text(sum(networks.values()))} in {count}, beside the bound", indent=_INDENT)
 
 
-def _agreed(folder: Path | None) -> bool:
-    """Ask whether to clear the cache."""
-    from ..networks.cache import cache_folder
-
+def _agreed(question: str) -> bool:
+    """Ask a person at the terminal."""
     if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed before the command began
         raise MistypedError("--clear asks before it removes anything, and there is nobody to ask: add --yes.")
-    what = "descriptors of photos" if folder else "descriptors of photos and built networks"
-    question = f"Remove all {what} in {folder or cache_folder()}?"
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:  # Ctrl-C, or the end of the input
-        say("")
-        raise Interrupted("interrupted; nothing was removed.") from None
-
-
-def _clear(folder: Path | None, as_json: bool) -> None:
-    from ..bags.cache import bags_folder, clear_bags
-
-    bags, networks = clear_bags(folder or bags_folder()), 0
-    for path, size in [] if folder else _networks():
-        with contextlib.suppress(OSError):
-            path.unlink()
-            networks += size
-    if as_json:
-        show_json({"removed": bags + networks, "bags": bags, "networks": networks})
-    else:
-        show(
-            f"removed {_bytes(bags)} of descriptors" + ("" if folder else f" and {_bytes(networks)} of built networks")
-        )
-
-
-def _networks() -> list[tuple[Path, int]]:
-    from ..networks.cache import built_graphs
-
-    return [(path, path.stat().st_size) for path in built_graphs()]
-
-
-def _size_below(folder: Path) -> int:
-    """Return the bytes of all files below a folder, without following links."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-
-
-def _bytes(count: int) -> str:
-    """Return a number of bytes as text.
-
-    Examples
-    --------
-    >>> _bytes(5_000_000_000), _bytes(31_200), _bytes(0)
-    ('5.0 GB', '31.2 kB', '0 bytes')
-    """
-    for size, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count} bytes"
+        raise Interrupted(f"\n{ANYTIME}") from None

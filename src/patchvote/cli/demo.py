@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-from PIL import Image
+import typer
 
-from ..classifier import ImageClassifier
 from ..errors import PatchvoteError
-from ..models.evidence import Evidence
-from ..models.report.picture import draw, encoded
-from ..photos.decode import load_image
-from ..photos.find import Photo, walk
-from ..photos.outputs import check_outputs
-from ..utils.files import make_folder, write_file
-from ..utils.marks import Kind
 from ..utils.terminal import show
-from .answers import answers_of, csv_lines
+from .options import Force, Machine
+from .output import csv_lines, interruption
+
+if TYPE_CHECKING:
+    from ..models.evidence import Evidence
 
 PHOTOS = {
     "brick": "brick.png",
@@ -37,23 +33,31 @@ PHOTOS = {
 }
 COLLAGE = ("brick", "tissue", "stars", "gravel")  # left to right, top to bottom
 _TRAIN, _TEST = 6, 20  # crops per class
+_MARK = ".patchvote-demo"  # file in a folder that the demonstration may write into
 
 
-def run(folder: Path, *, device: str = "cpu", force: bool = False) -> None:
-    """Fit, evaluate, predict and explain; print the results, and write everything into `folder`.
+def demo(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
+    force: Force = False,
+    *,
+    machine: Machine,
+) -> None:
+    """Fit, test and explain a model on crops of a few real photos, and write it all into FOLDER."""
+    with interruption(f"interrupted. What {folder} holds is complete, and kept: run the same command again to go on."):
+        _make_folder(folder, force)
+        run(folder, machine)
 
-    Raises
-    ------
-    PatchvoteError
-        scikit-image is not installed, or, without `force`, the folder holds files that the demonstration did not write.
-    """
-    _check_folder(folder, force)
+
+def run(folder: Path, machine: Machine) -> None:
+    """Fit, evaluate, predict and explain; print the results, and write everything into `folder`."""
+    from ..classifier import ImageClassifier
+
     train, test, collage = make_photos(folder / "photos")
     show(
         f"{len(PHOTOS)} photos, each cut in two: {_TRAIN * len(PHOTOS)} crops of the left sides to learn from, "
         f"{_TEST * len(PHOTOS)} crops of the right sides to test on"
     )
-    classifier = ImageClassifier(cache=folder / "bags", device=device).fit(train)
+    classifier = ImageClassifier(cache=folder / "bags", **machine.settings).fit(train)
     show(f"method: {classifier.model.about.method}")
     classifier.save(folder / "model.patchvote")
 
@@ -66,12 +70,11 @@ def run(folder: Path, *, device: str = "cpu", force: bool = False) -> None:
         f"accuracy {100 * scores.accuracy:.1f} % on {len(scores)} test crops ({100 * low:.1f} to {100 * high:.1f} %, "
         "95 % confidence); the sides of a photo look alike, so photos of your own will be harder"
     )
-    lines = csv_lines(answers_of(scores))
-    write_file(folder / "predictions.csv", (f"{line}\n".encode() for line in lines))
+    lines = csv_lines(classifier.answers(test))
+    (folder / "predictions.csv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     evidence = classifier.explain(collage)
-    picture = draw(evidence, load_image(Photo("a collage", collage)), list(COLLAGE), side=300)
-    write_file(folder / "evidence.png", [encoded(picture)])
+    evidence.plot(list(COLLAGE), side=300).save(folder / "evidence.png")
     show("the collage: share of the evidence for each class that lies in its own quarter of the picture")
     for label, share in in_own_quarter(evidence).items():
         show(f"  {label:<8} {100 * share:.0f} %")
@@ -83,64 +86,50 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
 
     The folder `parts` beside the collage has a larger part of every right side.
     """
+    import numpy as np
+    from PIL import Image
+
     source, rng = _source(), np.random.default_rng(0)
-    quarters = {}
+    parts, collage = folder / "parts", Image.new("RGB", (448, 448))
+    parts.mkdir(parents=True, exist_ok=True)
     for label, name in PHOTOS.items():
         image = Image.open(source / name).convert("RGB")
         middle = round(image.width * 0.55)
         left, right = image.crop((0, 0, middle, image.height)), image.crop((middle, 0, image.width, image.height))
         for part, kind, count in ((left, "train", _TRAIN), (right, "test", _TEST)):
-            make_folder(folder / kind / label)
+            (folder / kind / label).mkdir(parents=True, exist_ok=True)
             for index in range(count):
                 side = int(rng.integers(40, 90))
                 x, y = int(rng.integers(part.width - side + 1)), int(rng.integers(part.height - side + 1))
-                crop = part.crop((x, y, x + side, y + side))
-                write_file(folder / kind / label / f"{index:02d}.png", [encoded(crop)])
+                part.crop((x, y, x + side, y + side)).save(folder / kind / label / f"{index:02d}.png")
         side = min(224, *right.size)
-        quarters[label] = right.crop((0, 0, side, side)).resize((224, 224), Image.Resampling.BICUBIC)
-        make_folder(folder / "parts")
-        write_file(folder / "parts" / f"{label}.png", [encoded(quarters[label])])
-    collage = Image.new("RGB", (448, 448))
-    for index, label in enumerate(COLLAGE):
-        collage.paste(quarters[label], (224 * (index % 2), 224 * (index // 2)))
-    write_file(folder / "collage.png", [encoded(collage)])
+        quarter = right.crop((0, 0, side, side)).resize((224, 224), Image.Resampling.BICUBIC)
+        quarter.save(parts / f"{label}.png")
+        if label in COLLAGE:
+            row, column = divmod(COLLAGE.index(label), 2)
+            collage.paste(quarter, (224 * column, 224 * row))
+    collage.save(folder / "collage.png")
     return folder / "train", folder / "test", folder / "collage.png"
 
 
-def _check_folder(folder: Path, force: bool) -> None:
-    """Refuse a folder that holds files which the demonstration does not write."""
+def _make_folder(folder: Path, force: bool) -> None:
+    """Make the folder, or refuse one that the demonstration did not make."""
     if folder.exists() and not folder.is_dir():
+        raise PatchvoteError(f"the demonstration writes into a folder, and {folder} is a file. Choose another name.")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / _MARK).exists() and not force:
         raise PatchvoteError(
-            f"the demonstration writes into a folder, and {folder} is a file. Choose another name, such as demo."
+            f"{folder} holds files that the demonstration did not write. Choose a new or empty folder, or add --force "
+            "to write into this one."
         )
-    expected = {"photos", "bags", "model.patchvote", "report.html", "predictions.csv", "evidence.png"}
-    present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    foreign = [name for name in present if name not in expected and not name.startswith(".")]
-    if foreign and not force:
-        raise PatchvoteError(
-            f"{folder} holds {foreign[0]!r}, which the demonstration did not write. Choose a new or empty folder, "
-            "or add --force to write into this one."
-        )
-    names = {"model.patchvote": Kind.model, "report.html": Kind.report, "predictions.csv": Kind.answers}
-    wanted = [(folder / name, kind) for name, kind in names.items() if (folder / name).exists()]
-    crops = [
-        folder / "photos" / kind / label / f"{index:02d}.png"
-        for kind, count in (("train", _TRAIN), ("test", _TEST))
-        for label in PHOTOS
-        for index in range(count)
-    ]
-    others = walk(folder / "photos")[0] if (folder / "photos").is_dir() else []  # other photos would be taken for crops
-    parts = [folder / "photos" / "parts" / f"{label}.png" for label in PHOTOS]
-    photos = dict.fromkeys([folder / "evidence.png", folder / "photos" / "collage.png", *parts, *crops, *others])
-    wanted += [(path, Kind.picture) for path in photos if path.exists()]
-    check_outputs(wanted, [], force=force, updated=[path for path, _ in wanted])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).touch()
 
 
 def in_own_quarter(evidence: Evidence) -> dict[str, float]:
     """Return, for each class of the collage, the share of the votes for it that lies in its own quarter."""
     shares = {}
     for index, label in enumerate(COLLAGE):
-        votes = np.maximum(evidence.contrast(label, 32, 32), 0)
+        votes = evidence.contrast(label, 32, 32).clip(0)
         row, column = divmod(index, 2)
         quarter = votes[16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
         shares[label] = float(quarter.sum() / max(votes.sum(), 1e-12))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import PatchvoteError
 from ..utils.remote import place
-from ..utils.terminal import emit, printable, show, show_json
-from .common import Json, MistypedError, size
+from ..utils.terminal import counted, emit, printable, show, show_json
+from .options import MistypedError, Printing
+from .output import SKIPPED, bytes_text, size
 
 
 def info(
@@ -22,7 +24,8 @@ def info(
     photos: Annotated[
         bool, typer.Option("--photos", help="Print the names of the training photos that a model holds.")
     ] = False,
-    as_json: Json = False,
+    *,
+    printing: Printing,
 ) -> None:
     """Show what a model holds, or a store of descriptors (a folder that `extract` filled)."""
     if not path.exists():
@@ -36,16 +39,15 @@ def info(
             what = "--card prints the card" if card else "--photos prints the training photos"
             raise MistypedError(f"{what} of a model, and {path} is a folder.")
         from ..bags.shards import shard_files
-        from .bags import store_info
 
         if not shard_files(path):
             raise PatchvoteError(
                 f"{path} is neither a model nor a store of descriptors: it is a folder of other files. If it holds "
                 f"photos, `patchvote check {path}` looks at them and `patchvote fit {path}` learns from them."
             )
-        store_info(path, as_json)
+        _store_info(path, printing.as_json)
     else:
-        model_info(path, card, photos, as_json)
+        model_info(path, card, photos, printing.as_json)
 
 
 def model_info(path: Path, card: bool, photos: bool, as_json: bool) -> None:
@@ -72,14 +74,58 @@ def model_info(path: Path, card: bool, photos: bool, as_json: bool) -> None:
         record |= {"familiarity": model.familiarity and model.familiarity.settings}
         show_json({"model": str(path), **record})
         return
-    images = model.about.images
     rows = [
         ("model", f"{path} ({size(path)}), {model.kind}: {model.about.method}"),
         ("network", f"{model.recipe.network}, {model.recipe.mode}; checksum of its weights {model.fingerprint}"),
         ("checksum", f"{checksum}, verified"),
         ("accuracy", accuracy_of(model.about)),
         ("rejects", rejects(model)),
-        ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),
+        ("classes", _classes(model.classes, model.about.images)),
     ]
+    _show_rows(rows)
+
+
+def _store_info(store: Path, as_json: bool) -> None:
+    """Print what a store holds, without reading the descriptors."""
+    from ..bags.store import Store
+
+    summary = Store.open(store).summary()
+    if as_json:
+        show_json(summary)
+    else:
+        _show_rows(_store_rows(summary))
+    if summary["damaged"]:
+        raise typer.Exit(SKIPPED)
+
+
+def _store_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the lines about a store begin with, and what they say."""
+    recipe = json.loads(summary["recipe"])
+    least, mean, most = summary["descriptors_per_photo"]
+    yield "photos", f"{summary['photos']:,}"
+    yield "descriptors", f"{summary['descriptors']:,} ({least:,} to {most:,} per photo, {mean:,.1f} on average)"
+    yield "features", f"{summary['features']:,} per descriptor, stored as {' and '.join(summary['dtype'])}"
+    activation = f"read {recipe['activation']} its last activation"
+    yield "network", f"{summary['network']}, {activation}; checksum of its weights {summary['fingerprint']}"
+    settings = (f"{key} {str(value).strip('[]')}" for key, value in recipe["sampling"].items() if value is not None)
+    yield "mode", f"{recipe['mode']}: {', '.join(settings)}"
+    yield "on disk", f"{bytes_text(summary['bytes'])} in {counted(summary['shards'], 'file')}, with checksums"
+    if classes := summary["classes"]:
+        yield "classes", _classes(classes, classes)
+    if count := summary["without_label"]:
+        yield "no class", counted(count, "photo")
+    if count := summary["superseded"]:
+        yield "superseded", f"{count:,} older descriptions of photos that changed, moved or were written twice"
+    if aside := summary["set_aside"]:
+        yield "set aside", f"{counted(len(aside), 'damaged file')}, such as {aside[0]}"
+    for shard in summary["damaged"]:
+        yield "damaged", f"{shard.rstrip('.')}. The next run extracts its photos again."
+
+
+def _show_rows(rows: Iterable[tuple[str, str]]) -> None:
     for name, text in rows:
-        show(f"{name:<10} {text}", indent=11)
+        show(f"{name:<12} {text}", indent=13)
+
+
+def _classes(classes: Iterable[str], photos: Mapping[str, int]) -> str:
+    return ", ".join(f"{label} ({photos.get(label, 0):,})" for label in classes)

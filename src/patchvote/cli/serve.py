@@ -12,7 +12,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show
-from .common import Device, Jobs, MistypedError, ModelNetwork, Quiet, is_model
+from .options import Machine, MistypedError
 
 _NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # modules of the extra
 _MAX_TOKEN_FILE = 10_000  # bytes
@@ -22,9 +22,7 @@ def serve(
     model: Annotated[
         list[Path] | None, typer.Argument(metavar="MODEL", help="Models that the page can ask from the start.")
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; other machines need a token.", show_default="127.0.0.1")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; other machines need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 8000,
     token_file: Annotated[
         Path | None,
@@ -37,31 +35,28 @@ def serve(
         Path | None, typer.Option(help="Folder of the workspaces.", show_default="your data folder")
     ] = None,
     queue: Annotated[int, typer.Option(min=1, help="Photos that may wait; further ones are refused with 429.")] = 200,
-    network: ModelNetwork = None,
-    device: Device = "cpu",
-    jobs: Jobs = None,
+    network: Annotated[str | None, typer.Option(help="Network of MODEL, as for predict.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    quiet: Quiet = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print a line per request: method, route, status and duration.")
     ] = False,
+    *,
+    machine: Machine,
 ) -> None:
     """Start a page on this machine to teach a model and to ask it, and an HTTP API for programs (extra web)."""
-    try:
-        for name in _NEEDED:
-            importlib.import_module(name)
-    except ImportError as error:
-        message = "the page needs some packages more. Install them with: pip install 'patchvote[web]'"
-        raise PatchvoteError(message) from error
+    _check_installed()
     from ..networks.session import check_device
     from ..web.app import serve as run
     from ..web.settings import Limits, Settings, data_folder
 
-    check_device(device)
+    check_device(machine.device)
     if network is not None and not model:
         raise MistypedError("--network is the network of MODEL, and there is none here: name the model, too.")
-    if data is not None:
-        _check_data(data)
+    if data is not None and data.exists() and not data.is_dir():
+        raise MistypedError(
+            f"--data takes a folder for what is taught, and {data} is a file. To ask a model, leave out --data."
+        )
     settings = Settings(
         data=data or data_folder(),
         models=tuple(model or ()),
@@ -70,9 +65,8 @@ def serve(
         port=port,
         token=_token(token_file),
         hosts=tuple(allow_host or ()),
-        jobs=jobs,
-        device=device,
         limits=Limits(waiting_photos=queue, connections=queue + 400),
+        **machine.settings,
     )
 
     def ready(address: str) -> None:
@@ -88,15 +82,17 @@ def serve(
         run(settings, ready=ready, log=say if verbose else None)
 
 
-def _check_data(path: Path) -> None:
-    """Refuse a file in place of the folder of the workspaces, above all a model."""
-    if path.exists() and not path.is_dir():
-        hint = f"To ask a model, leave out --data: `patchvote serve {path}`." if is_model(path) else "Name another."
-        raise MistypedError(f"--data takes a folder for what is taught, and {path} is a file. {hint}")
+def _check_installed() -> None:
+    try:
+        for name in _NEEDED:
+            importlib.import_module(name)
+    except ImportError as error:
+        message = "the page needs some packages more. Install them with: pip install 'patchvote[web]'"
+        raise PatchvoteError(message) from error
 
 
 def _token(path: Path | None) -> str:
-    """Return the token of a file, or of the environment; a command line could be read by everybody on the machine."""
+    """Return the token of a file, or of the environment: a command line could be read by everybody on the machine."""
     if path is None:
         return os.environ.get("PATCHVOTE_TOKEN", "").strip()
     from ..utils.files import read_text

@@ -1,0 +1,125 @@
+"""The command that keeps the descriptors of photos in a store."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..utils.remote import place
+from ..utils.terminal import counted, say, show, show_json
+from .options import KEPT, Cluster, Describing, MistypedError, Printing, numbers_of
+from .output import SKIPPED, interruption, progress_line, tell_one_scale
+from .photos import Labelled
+
+if TYPE_CHECKING:
+    from ..bags.fill import StoreFilled
+    from ..bags.recipe import Recipe
+    from ..photos.find import PassedOver
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribingInDetail(Describing):
+    """How photos are described, with the settings of each mode."""
+
+    sides: Annotated[
+        str | None, typer.Option(help="dense: longest sides in pixels, one per scale.", show_default="224,448")
+    ] = None
+    count: Annotated[
+        int | None,
+        typer.Option(help="patch: approximate number per image (the paper: 100 or 400).", show_default="100"),
+    ] = None
+    smallest: Annotated[
+        int | None, typer.Option(help="patch: side of the smallest patches, in pixels.", show_default="32")
+    ] = None
+    levels: Annotated[
+        int | None, typer.Option(help="patch: number of sizes, each twice the one before.", show_default="3")
+    ] = None
+    patch_input: Annotated[
+        int | None, typer.Option(help="patch: side in pixels to which each is resized; the network's own by default.")
+    ] = None
+    activation: Annotated[
+        Literal["after", "before"], typer.Option(help="Side of the last activation on which descriptors are read.")
+    ] = "after"
+
+    def recipe(self) -> Recipe | str:
+        """Return the recipe; options of the other mode are refused."""
+        from ..bags.boxes import Dense, Patch
+        from ..bags.recipe import Recipe
+
+        dense: dict[str, Any] = {} if self.sides is None else {"sides": numbers_of("--sides", self.sides)}
+        settings = {"count": self.count, "smallest": self.smallest, "levels": self.levels, "input": self.patch_input}
+        patch: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+        other, refused = ("patch", patch) if self.mode == "dense" else ("dense", dense)
+        if refused:
+            names = ", ".join("--patch-input" if name == "input" else f"--{name}" for name in refused)
+            raise MistypedError(f"{names} can be set only with --mode {other}; this is --mode {self.mode}.")
+        if self.mode == "dense" and not dense and self.activation == "after":
+            return self.network  # one of one size then gets one scale
+        return Recipe(self.network, Dense(**dense) if self.mode == "dense" else Patch(**patch), self.activation)
+
+
+def extract(
+    photos: Labelled,
+    store: Annotated[
+        Path,
+        typer.Argument(metavar="STORE", parser=place, help="Folder to keep them in; created if it does not exist."),
+    ],
+    dtype: Annotated[
+        Literal["float16", "float32"] | None, typer.Option(help="Type of the stored numbers.", show_default="float16")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first photo that cannot be read.")] = False,
+    *,
+    describing: DescribingInDetail,
+    cluster: Cluster,
+    printing: Printing,
+) -> None:
+    """Describe the parts of PHOTOS by the numbers that a network computes (descriptors), kept in STORE.
+
+    PHOTOS need no classes here. Run it again to continue after an interruption, or to add new and changed photos:
+    others are not extracted again.
+    """
+    from ..bags.extract import Extractor
+    from ..bags.fill import fill
+
+    recipe, found = describing.recipe(), photos.found()
+    with interruption(f"interrupted. {KEPT}"), cluster.opened() as engine:
+        extractor = Extractor(recipe, **cluster.settings)
+        if not printing.quiet:
+            tell_one_scale(extractor)
+        with progress_line("extract", printing.quiet) as progress:
+            more: dict[str, Any] = {"dtype": dtype, "strict": strict, "engine": engine}
+            more["progress"] = lambda filled: progress("extract", filled.done, filled.photos)
+            filled = fill(store, found, extractor, **more)
+    say(*filled.damaged, *(f"skipped {error}" for error in filled.skipped), *found.passed_over.sentences())
+    if printing.as_json:
+        show_json({"store": str(store), **_record(filled, found.passed_over)})
+    elif not printing.quiet:
+        show(_sentence(filled, store))
+    if filled.skipped or found.passed_over.types:
+        raise typer.Exit(SKIPPED)
+
+
+def _record(filled: StoreFilled, passed_over: PassedOver) -> dict[str, Any]:
+    skipped = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
+    return vars(filled) | {"skipped": skipped, "passed_over": passed_over.plain()}
+
+
+def _sentence(filled: StoreFilled, store: Path) -> str:
+    parts = [f"{counted(filled.extracted, 'photo')} extracted"]
+    if filled.extracted:
+        rate = filled.extracted / max(filled.seconds, 1e-9)
+        parts[0] += f" ({filled.descriptors:,} descriptors, {rate:.1f} photos per second)"
+    if filled.kept:
+        parts.append(f"{filled.kept:,} were there already")
+    if filled.reused:
+        parts.append(f"{filled.reused:,} copied from photos with the same content")
+    if filled.forgotten:
+        parts.append(f"{filled.forgotten:,} removed, because they were moved or can no longer be read")
+    if filled.skipped:
+        parts.append(f"{len(filled.skipped):,} skipped (listed above)")
+    if filled.others:
+        parts.append(f"{filled.others:,} others stay in the store although they are not among these photos")
+    return f"{store}: " + "; ".join(parts) + "."

@@ -1,0 +1,311 @@
+"""Options of the commands: each that several commands have is described here once.
+
+Options that belong together are the fields of a dataclass. A command takes one parameter of that class, which
+`with_options` replaces by an option per field, so that `--help` shows all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import itertools
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..engines import EngineName, opened_engine
+from ..errors import PatchvoteError
+from ..utils.marks import Kind, kind_of
+from ..utils.remote import RemotePath, place
+from ..utils.terminal import ANYTIME
+from .output import interruption
+
+if TYPE_CHECKING:
+    from ..bags.recipe import Recipe
+    from ..classifier import ImageClassifier
+    from ..utils.engine import Engine
+
+KEPT = "What was extracted is kept: run the same command again to continue."
+_MAX_SEED = 2**32 - 1  # the largest seed that a classifier accepts
+
+
+Outputs = Sequence[tuple[Path | None, Kind]]  # files that a command writes
+
+
+class MistypedError(PatchvoteError):
+    """The arguments of a command are invalid or exclude each other; nothing was done."""
+
+
+NewModel = Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File to write.")]
+ChangedModel = Annotated[
+    Path | None, typer.Option("--output", help="File to write.", show_default="MODEL itself, once all is done")
+]
+Seed = Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Seed of all random choices.")]
+Insist = Annotated[
+    bool, typer.Option("--insist", help="Adapt even if it looks unsafe: you know that the photos show MODEL's classes.")
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace a model or report, or a file that patchvote did not write.")
+]
+
+
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Printing:
+    """What is printed."""
+
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but answers and errors.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: one line, or one per photo.")] = False
+
+    def check_output(self, output: Path | None) -> None:
+        """Refuse an output that is neither .csv nor .jsonl, and one beside --json."""
+        check_list(output)
+        if output is not None and self.as_json:
+            raise MistypedError("--json prints and --output writes a file: leave one out. A .jsonl file holds JSON.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """A model that a command reads."""
+
+    model: Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File of a model.")]
+    network: Annotated[
+        str | None,
+        typer.Option(
+            help="Network of MODEL, as for fit; needed if it is neither embedded nor an ONNX file beside MODEL.",
+            show_default="the one that MODEL names",
+        ),
+    ] = None
+    force: Force = False
+
+    def load(self, machine: Machine, photos: Sequence[Path] = (), **settings: Any) -> ImageClassifier:
+        """Read the model, unless it and the photos are in the wrong order."""
+        from ..classifier import ImageClassifier
+
+        check_order(self.model, photos)
+        return ImageClassifier.load(self.model, network=self.network, **machine.settings, **settings)
+
+    def check_written(
+        self, classifier: ImageClassifier, outputs: Outputs, inputs: Iterable[Path | int | None] = (), **more: Any
+    ) -> None:
+        """Refuse outputs that would replace what the command reads, or what patchvote did not write."""
+        read = inputs if "updated" in more else [self.model, *inputs]
+        check_written(outputs, read, classifier.recipe.network, force=self.force, **more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """Where the network runs."""
+
+    device: Annotated[str, typer.Option(help="Where the network runs: cpu, cuda (NVIDIA) or mps (Apple).")] = "cpu"
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Number of threads; one per core by default.")
+    ] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments of a classifier or an extractor."""
+        return {"device": self.device, "jobs": self.jobs}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster(Machine):
+    """Where photos are extracted: in this process, or by workers."""
+
+    engine: Annotated[
+        EngineName, typer.Option(help="local: this process. ray: workers of a Ray cluster (extra ray).")
+    ] = EngineName.local
+    address: Annotated[
+        str | None, typer.Option(help="ray: address of the cluster.", show_default="$RAY_ADDRESS, or a new one here")
+    ] = None
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="ray: workers, each with --jobs threads.", show_default="all cores")
+    ] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments of a classifier or an extractor; beside workers, one thread is enough by default."""
+        return {"device": self.device, "jobs": self.jobs if self.engine is EngineName.local else self.jobs or 1}
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Engine | None]:
+        """Yield the engine; None for this process."""
+        if self.engine is EngineName.local and (self.address is not None or self.workers is not None):
+            raise MistypedError("--address and --workers can be set only with --engine ray.")
+        with opened_engine(self.engine, self.address, self.workers, self.jobs) as engine:
+            yield engine
+
+
+@dataclasses.dataclass(frozen=True)
+class Cache:
+    """Whether, and where, what the network computes is kept."""
+
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder to keep what the network computes.", show_default="your cache")
+    ] = None
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Keep nothing of what the network computes, and use nothing kept.")
+    ] = False
+
+    def folder(self, photos: Path | None = None) -> Path | bool | None:
+        """Return the folder, None for the default, False for no cache; refuse one among the class folders."""
+        if self.cache is None:
+            return False if self.no_cache else None
+        if self.no_cache:
+            raise MistypedError("--cache and --no-cache exclude each other: leave one of them out.")
+        if photos is not None and not isinstance(photos, RemotePath) and photos.is_dir():
+            path, root = self.cache.resolve(), photos.resolve()
+            below = path.relative_to(root).parts if path.is_relative_to(root) else (".",)
+            if not any(name.startswith(".") for name in below):  # hidden folders are no classes
+                raise MistypedError(
+                    f"--cache {self.cache} is inside of {photos}, among the folders of its classes: name a folder "
+                    "elsewhere."
+                )
+        return self.cache
+
+    def interruption(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which Ctrl-C says that what was extracted is kept, unless nothing is."""
+        return interruption(ANYTIME if self.no_cache else f"{ANYTIME} {KEPT}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Whether, and where, a report is written."""
+
+    report: Annotated[Path | None, typer.Option(help="File of the report.", show_default="….html")] = None
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False
+
+    def file(self, default: Path) -> Path | None:
+        """Return the file of the report, or None."""
+        if self.report is not None and self.no_report:
+            raise MistypedError("--report and --no-report exclude each other: leave one of them out.")
+        return None if self.no_report else self.report or default
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapting:
+    """Which photos are rejected, and whether the model is adapted first."""
+
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=0.999,
+            help='Share of photos of known classes that may be rejected: less familiar ones are "none of these".',
+            show_default="that of MODEL, 0.05",
+        ),
+    ] = None
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Adapt to PHOTOS first, if they are from another camera or place.")
+    ] = False
+    insist: Insist = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments of `ImageClassifier.answers` and `evaluate`."""
+        check_insist(self.insist, self.adapt, "--adapt")
+        return {"threshold": self.threshold, "adapt": self.adapt, "insist": self.insist}
+
+
+@dataclasses.dataclass(frozen=True)
+class Describing:
+    """How photos are described."""
+
+    network: Annotated[
+        str, typer.Option(help="A name that `patchvote networks` lists, an ONNX file, hf:owner/name, torch:… or timm:…")
+    ] = "efficientnet-lite0"
+    mode: Annotated[
+        Literal["dense", "patch"], typer.Option(help="dense: all cells of the feature map. patch: the paper's patches.")
+    ] = "dense"
+
+    def recipe(self) -> Recipe | str:
+        """Return the recipe; for dense, the network's name, since a network of one size then gets one scale."""
+        if self.mode == "dense":
+            return self.network
+        from ..bags.boxes import Patch
+        from ..bags.recipe import Recipe
+
+        return Recipe(self.network, Patch())
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter of a command that is a dataclass by an option per field."""
+    kinds = typing.get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        fields = {name: parameter.default}
+        types: Mapping[str, Any] = kinds
+        if name in groups:
+            fields = {
+                field.name: inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+                for field in dataclasses.fields(groups[name])
+            }
+            types = typing.get_type_hints(groups[name], include_extras=True)
+        parameters += [
+            inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[field])
+            for field, default in fields.items()
+        ]
+
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
+        command(**values)
+
+    functools.update_wrapper(run, command, ("__name__", "__doc__"))
+    del run.__wrapped__  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def check_insist(insist: bool, needs: object, option: str) -> None:
+    """Refuse --insist if nothing is to be adapted."""
+    if insist and not needs:
+        raise MistypedError(f"--insist can be used only with {option}: it adapts even if that looks unsafe.")
+
+
+def check_list(output: Path | None) -> None:
+    """Refuse a list that is neither .csv nor .jsonl."""
+    if output is not None and output.suffix.lower() not in (".csv", ".jsonl"):
+        raise MistypedError(f"--output writes .csv or .jsonl, got {output}.")
+
+
+def numbers_of(option: str, text: str) -> tuple[int, ...]:
+    """Return the whole numbers that an option lists."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise MistypedError(
+            f"{option} takes whole numbers separated by commas, such as 224,448; got {text!r}."
+        ) from None
+
+
+def check_order(model: Path, photos: Sequence[Path]) -> None:
+    """Refuse a model and photos in the wrong order."""
+    for path in photos:
+        if is_kind(path, Kind.model) and not is_kind(model, Kind.model):
+            raise MistypedError(f"{path} is a model, and {model} is not: did you swap them?")
+
+
+def is_kind(path: Path, kind: Kind) -> bool:
+    """Whether a path is that of a file of a kind that patchvote wrote."""
+    with contextlib.suppress(OSError, ValueError):
+        return path.is_file() and kind_of(path) is kind
+    return False
+
+
+def check_written(
+    outputs: Outputs, inputs: Iterable[Path | int | None], network: str, *, force: bool, **more: Any
+) -> None:
+    """Refuse outputs that would replace what the command reads, or what patchvote did not write (`check_outputs`)."""
+    from ..networks.names import network_files
+    from ..photos.outputs import check_outputs
+
+    check_outputs(outputs, itertools.chain(inputs, network_files(network)), force=force, **more)

@@ -1,0 +1,111 @@
+"""Commands that change what a model has learned: `add` and `forget`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..utils.marks import Kind
+from ..utils.terminal import counted, show, show_json
+from .fit import record_of
+from .options import Cache, ChangedModel, Cluster, Machine, ModelFile, Printing, Seed
+from .output import leave, progress_line, tell_skipped
+from .photos import Labelled
+
+if TYPE_CHECKING:
+    from ..classifier import ImageClassifier
+
+
+def add(
+    model: ModelFile,
+    photos: Labelled,
+    output: ChangedModel = None,
+    seed: Seed = 0,
+    *,
+    cache: Cache,
+    cluster: Cluster,
+    printing: Printing,
+) -> None:
+    """Train MODEL with more PHOTOS, of its classes or of new ones. The earlier photos are not needed."""
+    from ..models.file import change_and_save
+
+    target, bags = output or model.model, cache.folder(photos.photos)
+
+    def read() -> ImageClassifier:
+        return model.load(cluster, [photos.photos], cache=bags, seed=seed)
+
+    with cache.interruption(), cluster.opened() as engine:
+        classifier = read()
+        more: dict[str, Any] = {"updated": [model.model], "columns": photos.named}
+        model.check_written(classifier, [(target, Kind.model)], [photos.photos], **more)
+        photos.tell_hints()
+        source = photos.source()
+        with progress_line("extract", printing.quiet) as progress:
+            classifier, changed = change_and_save(
+                classifier, lambda one: one.add(source, progress=progress, engine=engine), target, reload=read
+            )
+    tell_skipped(classifier)
+    added = classifier.added if changed else {}
+    if printing.as_json:
+        record = {**record_of(classifier), "added": added, "changed": changed, "known": classifier.known}
+        show_json({"model": str(target), **record})
+    elif not printing.quiet:
+        show(*_add_lines(classifier, target, added))
+    leave(classifier)
+
+
+def _add_lines(classifier: ImageClassifier, target: Path, added: dict[str, int]) -> list[str]:
+    from ..models.report.card import accuracy_of
+
+    known = counted(classifier.known, "photo was", "photos were")
+    again = [f"{known} learned before, and not learned again."] if classifier.known else []
+    if not added:
+        return [f"{target}: there was nothing new to learn.", *again]
+    what = ", ".join(f"{count:,} of {label}" for label, count in added.items())
+    new = [label for label, count in added.items() if classifier.model.about.images.get(label) == count]
+    words = f" New: {', '.join(new)}." if new else ""
+    return [
+        f"{target}: learned {what}.{words} It now knows {len(classifier.classes)} classes.",
+        *again,
+        accuracy_of(classifier.model.about),
+    ]
+
+
+def forget(
+    model: ModelFile,
+    photos: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PHOTO...",
+            help="Names of training photos, patterns such as 'cat/2019*', SHA-256 digests, or classes: cat/",
+        ),
+    ],
+    output: ChangedModel = None,
+    *,
+    machine: Machine,
+    printing: Printing,
+) -> None:
+    """Make MODEL forget training photos or whole classes: as if it had been fitted without them."""
+    from ..models.file import change_and_save
+    from ..models.report.card import accuracy_of
+
+    target = output or model.model
+
+    def read() -> ImageClassifier:
+        return model.load(machine, cache=False)
+
+    classifier = read()
+    model.check_written(classifier, [(target, Kind.model)], updated=[model.model])
+    classifier, _ = change_and_save(classifier, lambda one: one.forget(photos), target, reload=read)
+    gone = classifier.forgotten
+    if printing.as_json:
+        show_json({"model": str(target), "forgotten": gone, **record_of(classifier)})
+    elif not printing.quiet:
+        left = sum(classifier.model.about.images.values())
+        show(
+            f"{target}: forgot {counted(len(gone), 'photo')}; {counted(left, 'photo')} of {len(classifier.classes)} "
+            "classes are left.",
+            accuracy_of(classifier.model.about),
+        )

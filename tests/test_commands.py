@@ -1,0 +1,427 @@
+"""What the commands print and write, with photos and models that take no time."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.bad_files import DAMAGED, ODD, write_bad_files
+from helpers.command import in_terminal, words
+from patchvote import ImageClassifier, PatchvoteError, Store
+from patchvote.cli import COMMANDS
+from patchvote.errors import CacheWarning
+from patchvote.models.about import About
+from patchvote.models.file import read_model, write_model
+from patchvote.models.report.card import accuracy_of, rejects
+from patchvote.models.scores import Scores
+
+NETWORK = ("--network", "tiny.onnx")
+FIT = (*NETWORK, "--no-cache", "--no-report")
+
+
+def rows(out: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(out)))
+
+
+def files(out: str) -> list[str]:
+    return [row["file"] for row in rows(out)]
+
+
+def objects(out: str) -> list[dict]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.fixture
+def strict(place):
+    """A model that rejects every photo."""
+    write_model(dataclasses.replace(read_model("m.patchvote"), threshold=1.0, familiarity=None), "strict.patchvote")
+    return "strict.patchvote"
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_every_command_has_help_and_no_word_is_as_good_as_help(command):
+    assert command("--version").out.startswith("patchvote ")
+    shown = command("-h").out
+    for name in COMMANDS:
+        assert f"  {name} " in shown
+        done = command(name, "--help")
+        assert (done.code, done.out.count("Usage: ")) == (0, 1)
+    assert command().code in (0, 2)  # as the library that parses them sees fit
+
+
+def test_options_that_are_declared_together_are_options_each(command):
+    shown = command("fit", "--help").out
+    for option in ("--columns", "--report", "--no-cache", "--device", "--jobs", "--engine", "--workers", "--json"):
+        assert f"{option} " in shown
+
+
+def test_a_mistyped_command_gets_the_nearest_right_one(command):
+    done = command("predikt")
+    assert (done.code, "predict" in done.err) == (2, True)
+
+
+def test_the_shell_can_complete_commands():
+    code = "from patchvote.cli import make_app; make_app()(prog_name='patchvote')"
+    asked = {"_PATCHVOTE_COMPLETE": "complete_bash", "COMP_WORDS": "patchvote pre", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
+    assert "predict" in done.stdout
+
+
+def test_debug_shows_the_traceback(place, command):
+    with pytest.raises(PatchvoteError):
+        command("info", "nowhere", "--debug")
+
+
+@pytest.mark.parametrize("category", [UserWarning, FutureWarning, RuntimeWarning, DeprecationWarning, CacheWarning])
+def test_warnings_of_libraries_are_for_debugging_and_those_for_users_are_printed_once(
+    category, place, command, monkeypatch
+):
+    def warn_and_read(path):
+        for _ in range(2):  # Python shows a warning twice if its filters change in between
+            warnings.warn("the cache cannot be written.", category, stacklevel=1)
+        return read_model(path)
+
+    monkeypatch.setattr("patchvote.models.file.read_model", warn_and_read)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        expected = "the cache cannot be written.\n" if category is CacheWarning else ""
+        assert command("info", "m.patchvote").err == expected
+        assert "the cache cannot be written." in command("info", "m.patchvote", "--debug").err
+
+
+# --- extract and info -------------------------------------------------------------------------------------------------
+
+
+def test_a_store_is_filled_once_and_described(place, command):
+    assert "12 photos extracted" in command("extract", "photos", "store", *NETWORK).out
+    done = command("extract", "photos", "store", *NETWORK, "--json")
+    told = json.loads(done.out)
+    assert (told["photos"], told["extracted"], told["kept"], told["skipped"], done.err) == (12, 0, 12, [], "")
+    assert command("extract", "photos", "store", *NETWORK, "--quiet").out == ""
+    shown = command("info", "store").out
+    assert all(part in shown for part in ("6 per descriptor", "tiny.onnx", "sides 224, 448", "iris (6), rose (6)"))
+    assert json.loads(command("info", "store", "--json").out) == Store.open("store").summary()
+
+
+def test_the_papers_patches_are_an_option(place, command):
+    options = ("--mode", "patch", "--count", 20, "--smallest", 16, "--levels", 2, "--patch-input", 32)
+    done = command("extract", "photos/iris", "store", *NETWORK, *options, "--dtype", "float32", "-j", 1)
+    assert done.code == 0, done.err
+    recipe = Store.open("store").recipe
+    assert (recipe.mode, recipe.sampling.count, recipe.sampling.smallest, recipe.sampling.levels) == (
+        "patch",
+        20,
+        16,
+        2,
+    )
+    assert "patch: count 20" in command("info", "store").out
+
+
+def test_every_bad_file_is_decoded_or_named_and_the_rest_is_extracted(place, command):
+    (place / "bad").mkdir()
+    write_bad_files(place / "bad")
+    done = command("extract", "bad", "store", "--json", *NETWORK)
+    assert done.code == 3
+    skipped = {bad["name"]: bad["reason"] for bad in json.loads(done.out)["skipped"]}
+    assert set(skipped) == set(DAMAGED)
+    assert all(DAMAGED[name] in reason and f"skipped {name}: " in done.err for name, reason in skipped.items())
+    assert set(Store.open("store").names) == {*ODD, "good.jpg"}
+    assert "Warning" not in done.err
+    stopped = command("extract", "bad", "other", "--strict", *NETWORK)
+    assert stopped.code == 1
+    assert stopped.err.startswith(f"patchvote: {min(DAMAGED)}: ")
+
+
+def test_a_list_whose_files_are_partly_missing_extracts_the_others(place, command):
+    names = [f"photos/iris/{index}.jpg" for index in range(6)]
+    (place / "list.csv").write_text("file_name,label\n" + "".join(f"{name},iris\n" for name in [*names, "gone.jpg"]))
+    done = command("extract", "list.csv", "store", *NETWORK)
+    assert (done.code, "skipped gone.jpg: there is no such file." in done.err) == (3, True)
+    assert Store.open("store").labels.tolist() == ["iris"] * 6
+
+
+def test_info_of_a_damaged_store_says_so_and_ends_with_3(place, command):
+    for photos in ("photos/iris", "photos/rose"):
+        assert command("extract", photos, "bags", *NETWORK).code == 0
+    shard = min((place / "bags").glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:100])
+    done = command("info", "bags")
+    assert (done.code, "\ndamaged " in done.out) == (3, True)
+    assert command("info", "bags", "--json").code == 3
+
+
+# --- fit --------------------------------------------------------------------------------------------------------------
+
+
+def test_fit_tells_what_it_learned_and_a_second_fit_takes_photos_from_the_cache(place, command):
+    done = command("fit", "photos", "new.patchvote", *NETWORK, "--cache", "kept")
+    assert (done.code, done.err) == (0, "")
+    for part in ("12 photos of 2 classes: iris 6, rose 6\n", "method: moment-ridge: ", "95 % confidence"):
+        assert part in done.out
+    assert "wrote new.patchvote (" in done.out
+    assert (place / "new.html").read_text().startswith("<!doctype html>")
+    done = command("fit", "photos", "again.patchvote", *NETWORK, "--cache", "kept", "--json", "--no-report")
+    told = json.loads(done.out)
+    assert (told["photos"], told["held_out"]["images"]) == ({"extracted": 0, "kept": 12}, 12)
+    assert not (place / "again.html").exists()
+
+
+def test_fit_hints_at_the_folder_that_was_meant(place, command):
+    shutil.copytree("photos", "all/train")
+    shutil.copytree("photos", "all/test")
+    (place / "all" / "train" / "iris" / "0.jpg").unlink()
+    done = command("fit", "all", "new.patchvote", *FIT)
+    assert "did you mean all/train in place of all?" in done.err
+    shutil.rmtree("all/test")
+    done = command("fit", "all", "new2.patchvote", *FIT)
+    assert (done.code, done.err.count("all/train")) == (1, 1)  # one hint is enough
+    assert "did you mean all/train in place of all?" in command("add", "m.patchvote", "all", "--no-cache").err
+
+
+def test_classes_whose_names_differ_by_case_alone_are_named(place, command):
+    shutil.copytree("photos/iris", "photos/Iris")
+    done = command("fit", "photos", "new.patchvote", *FIT)
+    assert (done.code, "'Iris' and 'iris'" in done.err) == (0, True)
+
+
+def test_labels_that_are_answers_of_a_model_are_named(place, command):
+    command("predict", "m.patchvote", "photos", "-o", "answers.csv")
+    done = command("fit", "answers.csv", "new.patchvote", *FIT, "--columns", "file=file,label=likeliest")
+    assert "answers.csv holds answers of a model" in done.err
+
+
+def test_a_fit_for_other_photos_tells_how_it_adapted(place, command):
+    done = command("fit", "photos", "new.patchvote", "--target", "photos", "--insist", *FIT)
+    assert "adapted to 12 photos without classes" in done.out, done.err
+    assert "adapted" in command("info", "new.patchvote", "--card").out
+
+
+# --- predict ----------------------------------------------------------------------------------------------------------
+
+
+def test_predict_prints_csv_in_a_pipe_a_table_on_a_terminal_and_writes_lists(place, command, monkeypatch):
+    answers = rows(command("predict", "m.patchvote", "photos/iris").out)
+    assert [row["file"] for row in answers] == [f"photos/iris/{index}.jpg" for index in range(6)]
+    assert {row["likeliest"] for row in answers} == {"iris"}
+    shown = in_terminal(words("predict", "m.patchvote", "photos/iris/1.jpg"), 100, place).splitlines()
+    assert shown[0].split() == ["photo", "class", "probability", "likeliest", "next", "likeliest"]
+    assert shown[1].startswith("photos/iris/1.jpg ")
+    for name in ("answers.csv", "answers.jsonl"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("photos/rose/1.jpg\n\nphotos/rose/2.jpg\n"))
+        done = command("predict", "m.patchvote", "-", "--output", name)
+        assert (done.code, done.out, done.err) == (0, "", f"wrote {name}\n")
+    assert files((place / "answers.csv").read_text()) == ["photos/rose/1.jpg", "photos/rose/2.jpg"]
+    assert {row["likeliest"] for row in objects((place / "answers.jsonl").read_text())} == {"rose"}
+
+
+def test_photos_that_cannot_be_read_cost_no_other_photo_its_answer(place, command):
+    done = command("predict", "m.patchvote", "nope.jpg", "photos/iris/1.jpg", "a" * 300 + ".jpg", "--json")
+    assert done.code == 3
+    assert [row["error"] == "" for row in objects(done.out)] == [False, True, False]
+    assert "skipped nope.jpg: " in done.err
+    done = command("predict", "m.patchvote", "nope.jpg", "neither.jpg")
+    assert (done.code, [row["probability"] for row in rows(done.out)]) == (1, ["", ""])
+
+
+@pytest.mark.parametrize("adapt", [(), ("--adapt",)])
+def test_photos_of_one_name_in_two_lists_are_called_by_their_paths(adapt, place, command):
+    for folder in ("iris", "rose"):
+        (place / "photos" / folder / "list.csv").write_text("file_name\n1.jpg\n2.jpg\n")
+    done = command("predict", "m.patchvote", "photos/iris/list.csv", "photos/rose/list.csv", *adapt)
+    assert files(done.out) == [f"photos/{label}/{index}.jpg" for label in ("iris", "rose") for index in (1, 2)]
+
+
+def test_photos_are_called_as_they_were_typed_or_listed(place, command, monkeypatch):
+    (place / "list.csv").write_text("file_name\n./photos/iris/1.jpg\nphotos\\rose\\2.jpg\n")
+    assert files(command("predict", "m.patchvote", "list.csv").out) == ["./photos/iris/1.jpg", "photos\\rose\\2.jpg"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("./photos/iris/1.jpg\n./photos/rose\n"))
+    names = files(command("predict", "m.patchvote", "-").out)
+    assert names == ["./photos/iris/1.jpg", *(f"./photos/rose/{index}.jpg" for index in range(6))]
+    shutil.copy("photos/iris/1.jpg", "-x.jpg")
+    assert files(command("predict", "m.patchvote", "./-x.jpg").out) == ["./-x.jpg"]
+
+
+def test_a_pattern_in_quotes_is_expanded_unless_a_file_has_that_name(place, command):
+    done = command("predict", "m.patchvote", "photos/*/1.jpg", "photos/rose/[23].jpg")
+    assert files(done.out) == ["photos/iris/1.jpg", "photos/rose/1.jpg", "photos/rose/2.jpg", "photos/rose/3.jpg"]
+    for name in ("new[1].jpg", "new1.jpg"):
+        shutil.copy("photos/iris/1.jpg", name)
+    assert files(command("predict", "m.patchvote", "new[1].jpg").out) == ["new[1].jpg"]
+
+
+def test_standard_input_that_names_nothing_is_refused(place, command, monkeypatch):
+    for given in (None, io.StringIO("\n"), io.StringIO("photos/iris/1.jpg\0photos/iris/2.jpg\0")):
+        monkeypatch.setattr(sys, "stdin", given)
+        done = command("predict", "m.patchvote", "-")
+        assert (done.code, done.err.count("\n"), "names no photo" in done.err) == (1, 1, True)
+
+
+def test_predict_says_whether_it_adapted(place, command):
+    done = command("predict", "m.patchvote", "photos", "--adapt", "--insist", "--json")
+    assert "adapted to 12 photos." in done.err
+    assert all(row["adapted"] for row in objects(done.out))
+    done = command("predict", "m.patchvote", "photos/iris/1.jpg", "--adapt", "--json")
+    assert ("of 1 photo, too few" in done.err, objects(done.out)[0]["adapted"]) == (True, False)
+    assert "adapted" not in objects(command("predict", "m.patchvote", "photos/iris/1.jpg", "--json").out)[0]
+
+
+def test_predict_says_how_adapting_changed_what_it_rejects(place, command, monkeypatch):
+    plain = ImageClassifier._adapt_to
+
+    def adapted(self, *words, **more):  # to photos all of which it rejects
+        items = plain(self, *words, **more)
+        self.refusal = None
+        strict = dataclasses.replace(self.predictor.model, threshold=1.0, familiarity=None)
+        self._predictor = dataclasses.replace(self.predictor, model=strict)
+        return items
+
+    named = sum(row["label"] != "none of these" for row in rows(command("predict", "m.patchvote", "photos").out))
+    monkeypatch.setattr(ImageClassifier, "_adapt_to", adapted)
+    done = command("predict", "m.patchvote", "photos", "--adapt", "--insist")
+    assert '12 of 12 photos are "none of these".' in done.err
+    assert f"Without --adapt, {named} of these would have been named." in done.err
+    assert command("predict", "m.patchvote", "photos", "--adapt", "--insist", "-q").err == ""
+
+
+# --- explain and evaluate ---------------------------------------------------------------------------------------------
+
+
+def test_explain_draws_and_writes_arrays_and_parts_that_match(place, command):
+    options = ("-o", "e.png", "--arrays", "e.npz", "--class", "rose", "--class", "iris")
+    done = command("explain", "m.patchvote", "photos/iris/1.jpg", *options)
+    assert (done.code, "wrote e.png and e.npz" in done.out) == (0, True), done.err
+    assert Path("e.png").read_bytes()[:4] == b"\x89PNG"
+    with np.load("e.npz", allow_pickle=False) as arrays:
+        np.testing.assert_allclose(arrays["maps"].sum(axis=(1, 2)), arrays["votes"].mean(axis=0), rtol=1e-6)
+        assert arrays["classes"].tolist() == ["iris", "rose"]
+    done = command("explain", "n.patchvote", "photos/iris/1.jpg", "--photos", "photos")
+    assert "its parts look like parts of iris/1.jpg" in done.out
+    assert Path("1-evidence-matches.png").exists()
+
+
+def test_explain_says_that_a_photo_is_rejected(strict, command):
+    done = command("explain", strict, "photos/iris/1.jpg")
+    assert '"none of these" is the better answer: no class reaches 100 %.' in done.out
+    (rejected,) = objects(command("explain", strict, "photos/iris/1.jpg", "--json").out)
+    assert [rejected[name] for name in ("rejected", "label", "probability")] == [True, "none of these", None]
+    assert rejected["likeliest_probability"] == round(max(rejected["probabilities"].values()), 4)
+
+
+def test_evaluate_tells_the_accuracy_and_what_it_rejects_and_writes_a_report(strict, place, command):
+    shutil.copytree("photos", "v.1")
+    done = command("evaluate", "n.patchvote", "v.1", "--unknown", "photos/iris", "--unknown", "photos/rose")
+    assert "% of 12 photos were classified correctly" in done.out
+    assert "% of 12 photos of unknown classes are rejected" in done.out
+    assert (place / "n-v.1.html").exists()
+    done = command("evaluate", strict, "photos", "--no-report")
+    assert '12 would be rejected as "none of these"' in done.out
+    assert "Of the other 0, none were classified correctly." in done.out
+    assert json.loads(command("evaluate", strict, "photos", "--no-report", "--json").out)["accuracy_of_named"] is None
+
+
+def test_reports_are_called_after_the_folder_as_it_is(place, command, monkeypatch):
+    monkeypatch.chdir("photos")
+    assert command("evaluate", "../m.patchvote", ".").code == 0
+    assert (place / "m-photos.html").exists()
+
+
+def test_evaluate_says_whether_adapting_helped(place, command):
+    done = command("evaluate", "m.patchvote", "photos", "--adapt", "--insist", "--no-report")
+    assert "before adapting 100.0 % classified correctly" in done.out
+    told = json.loads(command("evaluate", "m.patchvote", "photos", "--adapt", "--no-report", "--json", "-q").out)
+    assert {"adapted", "refusal", "before"} <= set(told)
+
+
+def test_of_many_classes_those_that_are_found_least_are_listed():
+    from patchvote.cli.evaluate import _scores_lines
+
+    classes = tuple(f"species {number:02d}" for number in range(40))
+    answers = np.eye(40)[[1, 0, *range(2, 40)]]
+    lines = _scores_lines(Scores(classes, tuple(map(str, range(40))), np.arange(40), answers))
+    assert sum(line.startswith("  species") for line in lines) == 30
+    assert all(line.endswith("  0.0 % of 1") for line in lines[1:3])
+    assert "  10 more classes do as well or better; the report and --json have all of them" in lines
+
+
+# --- add, forget and info ---------------------------------------------------------------------------------------------
+
+
+def test_add_teaches_a_new_class_in_place_and_forget_takes_it_back(place, command):
+    shutil.copytree("photos/iris", "more/lily")
+    for path in (place / "more/lily").iterdir():
+        path.write_bytes(path.read_bytes() + b"\0")  # a photo that was not learned
+    done = command("add", "m.patchvote", "more", "--no-cache")
+    assert (done.code, "New: lily. It now knows 3 classes." in done.out) == (0, True), done.err
+    assert json.loads(command("info", "m.patchvote", "--json").out)["classes"] == ["iris", "lily", "rose"]
+    assert "| lily | 6 |" in command("info", "m.patchvote", "--card").out
+    done = command("add", "m.patchvote", "more", "--no-cache")
+    assert "there was nothing new to learn" in done.out
+    done = command("forget", "m.patchvote", "iris/0.jpg", "lily/")
+    assert "forgot 7 photos; 11 photos of 2 classes are left." in done.out, done.err
+    assert len(command("info", "m.patchvote", "--photos").out.splitlines()) == 11
+    for wrong, says in ((("iris/0.jpg",), "has learned no photo"), (("iris/",), "fewer than two classes")):
+        done = command("forget", "m.patchvote", *wrong)
+        assert (done.code, says in done.err) == (1, True)
+
+
+def test_forgetting_gives_the_model_of_a_fit_without_these_photos(place, command):
+    assert command("forget", "m.patchvote", "iris/0.jpg", "rose/[45]*", "--output", "less.patchvote").code == 0
+    for name in ("iris/0.jpg", "rose/4.jpg", "rose/5.jpg"):
+        (place / "photos" / name).unlink()
+    assert command("fit", "photos", "again.patchvote", *FIT).code == 0
+    ours, theirs = read_model("less.patchvote").scorer.arrays, read_model("again.patchvote").scorer.arrays
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_model_without_memory_is_small_and_learns_no_more(place, command):
+    assert command("fit", "photos", "small.patchvote", *FIT, "--no-memory").code == 0
+    assert Path("small.patchvote").stat().st_size < Path("m.patchvote").stat().st_size
+    ask = ("photos/rose/1.jpg", "--json")
+    assert command("predict", "small.patchvote", *ask).out == command("predict", "m.patchvote", *ask).out
+    assert command("info", "small.patchvote", "--photos").out == ""
+    for typed in (("add", "small.patchvote", "photos"), ("forget", "small.patchvote", "iris/")):
+        refused = command(*typed, "--output", "new.patchvote")
+        assert (refused.code, "without its memory (--no-memory)" in refused.err) == (1, True)
+
+
+def test_info_tells_what_a_model_is(place, command):
+    shown = command("info", "m.patchvote").out
+    assert all(part in shown for part in ("moment-ridge", "tiny.onnx", "95 % confidence", "iris (6), rose (6)"))
+
+
+def test_a_model_that_held_no_photo_out_rejects_none(place, command):
+    for label in ("iris", "rose"):
+        (place / "two" / label).mkdir(parents=True)
+        shutil.copy(f"photos/{label}/0.jpg", f"two/{label}")
+    assert command("fit", "two", "two.patchvote", *FIT).code == 0
+    assert "no photo: none was held out" in command("info", "two.patchvote").out
+    assert "none of these" not in command("predict", "two.patchvote", "photos").out
+    assert command("predict", "two.patchvote", "photos", "--threshold", 0.1).code == 1
+
+
+def test_an_accuracy_of_before_names_classes_that_are_new_since():
+    added = [{"date": "", "images": {"lily": 2, "rose": 1}, "new_classes": ["lily"]}]
+    said = accuracy_of(About(held_out={"interval": [0.5, 0.9], "accuracy": 0.8, "images": 10}, added=added))
+    assert "That was measured before 3 photos were added (among them the new class lily)" in said
+
+
+def test_the_share_that_is_rejected_is_as_rough_as_the_photos_are_few(place):
+    model = read_model("m.patchvote")
+    for count, rough in ((50, " (with 50 photos held out, 1 to 13 %)"), (2000, "")):
+        familiarity = dataclasses.replace(model.familiarity, held_out=np.linspace(0, 1, count))
+        said = rejects(dataclasses.replace(model, familiarity=familiarity))
+        assert f"about 5 % of photos like those it learned from{rough}; more of photos unlike these" in said

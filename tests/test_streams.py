@@ -1,0 +1,254 @@
+"""Full disks, closed streams, folders that may not be read, Ctrl-C: a sentence, an exit code, nothing half written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.command import content, in_terminal, words
+from helpers.full_disk import full_disk
+from patchvote import PatchvoteError
+from patchvote.utils.terminal import ANYTIME
+
+FIT = ("--network", "tiny.onnx", "--no-cache")
+
+
+def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    run = ["bash", "-c", script, "bash", *words()]
+    return subprocess.run(run, capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
+
+
+# --- disks, folders and memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "file"),
+    [
+        (("export", "m.patchvote", "full.onnx"), "full.onnx"),
+        (("explain", "m.patchvote", "photos/iris/0.jpg", "-o", "full.png"), "full.png"),
+        (("predict", "m.patchvote", "photos", "-o", "full.csv", "--no-cache"), "full.csv"),
+        (("evaluate", "m.patchvote", "photos", "--report", "full.html", "--no-cache"), "full.html"),
+        (("fit", "photos", "full.patchvote", "--no-report", *FIT), "full.patchvote"),
+    ],
+)
+def test_a_full_disk_is_told_in_a_sentence_and_leaves_nothing(parts, file, place, command):
+    before = sorted(place.iterdir())
+    with full_disk(100 if file.endswith("csv") else 1000):
+        done = command(*parts)
+    assert (done.code, done.err.count("\n"), "File too large" in done.err) == (1, 1, True)
+    assert sorted(place.iterdir()) == before
+
+
+@pytest.mark.parametrize("parts", [("fit", "photos", "new.patchvote", "--no-report"), ("extract", "photos", "store")])
+def test_a_class_folder_that_may_not_be_read_is_named(parts, place, command, monkeypatch):
+    scandir = os.scandir
+    shutil.copytree("photos/rose", "photos/tulip")
+
+    def forbidden(path="."):
+        if str(path).endswith(("tulip", "bouquet")):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    done = command(*parts, *(FIT if parts[0] == "fit" else FIT[:2]))
+    assert done.code == 3
+    assert "skipped tulip: " in done.err
+    os.mkdir("bouquet")  # noqa: PTH102
+    done = command("predict", "m.patchvote", "bouquet")
+    assert (done.code, "bouquet: the folder may not be read." in done.err) == (1, True)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without_and_named_once(place, command, monkeypatch):
+    (place / "file").touch()  # in its place no folder can be made, whoever asks
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(place / "file"))
+    for number, given in enumerate(((), ("--cache", "file/cache"))):
+        done = command("fit", "photos", f"{number}.patchvote", "--no-report", *FIT[:2], *given)
+        assert (done.code, done.err.count("\n")) == (0, 1)
+        assert "cannot be written (Not a directory): the work is done without it" in done.err
+
+
+def test_too_little_memory_is_told_in_a_sentence(place, command, monkeypatch):
+    monkeypatch.setattr("patchvote.models.file.read_model", lambda path: np.empty(1 << 58))
+    done = command("info", "m.patchvote")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert done.err.startswith("patchvote: there is not enough memory for this: Unable to allocate")
+
+
+def test_lines_of_our_own_are_lines_and_newlines_in_names_are_not(place, command, monkeypatch):
+    def refuse(path):
+        raise PatchvoteError("a\nb is no model. Expected:", lines=["one", "  two"])
+
+    monkeypatch.setattr("patchvote.models.file.read_model", refuse)
+    assert command("info", "m.patchvote").err == "patchvote: a\\nb is no model. Expected:\none\n  two\n"
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def test_closed_and_full_streams_give_a_message_and_no_traceback(place):
+    predict = '"$@" predict m.patchvote photos absent.jpg'
+    full, closed = shell(f"{predict} >/dev/full"), shell(f"{predict} >&-")
+    assert (full.returncode, "standard output cannot be written: No space left on device.\n" in full.stderr) == (
+        1,
+        True,
+    )
+    assert (closed.returncode, "standard output cannot be written: it is closed.\n" in closed.stderr) == (1, True)
+    silent = shell(f"{predict} 2>&-")
+    rows = silent.stdout.splitlines()
+    assert (silent.returncode, len(rows)) == (3, 14)  # a head, the photos, the one that is not there, and no message
+    assert {row.count(",") for row in rows} == {rows[0].count(",")}
+    none = shell('"$@" cache --clear <&-')
+    assert (none.returncode, "there is nobody to ask: add --yes" in none.stderr) == (2, True)
+
+
+def test_a_reader_that_has_enough_is_no_failure(place):
+    done = shell(f'"$@" predict m.patchvote {"photos " * 60} | head -n 2; exit ${{PIPESTATUS[0]}}')  # more than a pipe
+    assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 2)
+    assert shell('"$@" info m.patchvote | true; "$@" fit --help | true').stderr == ""
+
+
+def test_letters_that_a_terminal_cannot_show_are_question_marks(place):
+    shutil.copy("photos/iris/1.jpg", "Straße.jpg")
+    done = shell('"$@" predict m.patchvote Straße.jpg', PYTHONIOENCODING="ascii")
+    assert (done.returncode, "\nStra?e.jpg," in done.stdout, done.stderr) == (0, True, "")
+
+
+def test_on_a_terminal_there_is_a_bar_and_elsewhere_a_line_now_and_then(place, command, monkeypatch):
+    shown = in_terminal(words("extract", "photos", "store", *FIT[:2]), 120, place, errors=True)
+    assert "extract" in shown
+    assert "12 of 12 photos" in shown
+    monkeypatch.setattr("patchvote.cli.output._SECONDS_BETWEEN_LINES", 0)
+    assert "\nextract: 12 of 12 photos, " in command("extract", "photos", "store", *FIT[:2]).err
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+STREAM, KEPT = "bags.extract.Extractor.stream", "What was extracted is kept"
+
+
+@pytest.mark.parametrize(
+    ("parts", "where", "says"),
+    [
+        (("fit", "photos", "new.patchvote", *FIT), STREAM, "as they were.\n"),
+        (("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--cache", "cache"), STREAM, KEPT),
+        (("add", "m.patchvote", "photos", "--no-cache"), "models.add.add_to_model", ANYTIME),
+        (("evaluate", "m.patchvote", "photos"), STREAM, ANYTIME),
+        (("check", "photos", *FIT), STREAM, ANYTIME),
+        (("suggest", "m.patchvote", "photos"), STREAM, ANYTIME),
+        (("predict", "m.patchvote", "photos"), STREAM, ANYTIME),
+        (("predict", "m.patchvote", "photos", "-o", "a.csv"), "utils.files.write_file", "after 0 of 12 photos"),
+        (("explain", "m.patchvote", "photos/iris/0.jpg"), "models.report.picture.draw", ANYTIME),
+        (("export", "m.patchvote", "new.onnx"), "models.export.export_model", ANYTIME),
+        (("info", "m.patchvote"), "models.file.read_model", ANYTIME),
+        (("extract", "photos", "store", "--network", "tiny.onnx"), STREAM, KEPT),
+        (("demo", "demo"), "cli.demo.make_photos", "What demo holds is complete, and kept"),
+    ],
+)
+def test_ctrl_c_ends_every_command_with_130_and_a_line(parts, where, says, place, command, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    before = content(place)
+    monkeypatch.setattr(f"patchvote.{where}", interrupt)
+    done = command(*parts)
+    assert (done.code, done.err.count("\n"), done.out) == (130, 1, "")
+    assert done.err.startswith("interrupted")
+    assert says in done.err
+    after = {name: data for name, data in content(place).items() if not name.startswith(("store/", "cache/", "demo/"))}
+    assert after == before
+
+
+@pytest.mark.parametrize(("way", "name"), [(signal.SIGINT, "fit"), (signal.SIGKILL, "add")])
+def test_an_interrupted_command_leaves_no_half_written_file(place, photo_folder, way, name):
+    before = content(place)
+    parts = {"fit": ("fit", photo_folder, "new.patchvote"), "add": ("add", "m.patchvote", photo_folder)}[name]
+    last = ["nice", "-n", "19"]  # it must not be done before this process, which may have to wait, has seen it at work
+    running = subprocess.Popen([*last, *words(*parts, "--cache", "cache")], stderr=subprocess.PIPE)
+    mapped, until = Path(f"/proc/{running.pid}/maps"), time.monotonic() + 60
+    while b"onnxruntime" not in mapped.read_bytes() and time.monotonic() < until:  # now it is at work
+        time.sleep(0.02)
+    running.send_signal(way)
+    assert b"Traceback" not in running.communicate(timeout=60)[1]
+    assert running.returncode in (130, -way)
+    assert {name: data for name, data in content(place).items() if not name.startswith("cache/")} == before
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_ctrl_c_at_the_very_beginning_or_end_is_no_traceback(at_end, monkeypatch, capsys):
+    from patchvote import __main__
+
+    class Cli(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            if not at_end:
+                raise KeyboardInterrupt
+            return lambda: sys.exit(0)
+
+    def too_late(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "patchvote.cli", Cli("patchvote.cli"))
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        if at_end:
+            patch.setattr(__main__.signal, "signal", too_late)
+        with pytest.raises(SystemExit) as left:
+            __main__.main()
+    signal.signal(signal.SIGINT, before)
+    assert (left.value.code, capsys.readouterr().err) == (130, f"{ANYTIME}\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "parts", "says"),
+    [
+        ("patchvote.cli", ["info", "m.patchvote"], "interrupted; nothing was done."),
+        ("patchvote.models.file", ["info", "m.patchvote"], ANYTIME),
+        ("patchvote.models.file", ["add", "m.patchvote", "photos"], f"{ANYTIME} {KEPT}"),
+    ],
+)
+def test_ctrl_c_during_an_import_that_turns_it_into_another_error_says_what_is_kept(module, parts, says, place):
+    code = f"""
+import os, signal, sys, time
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+            except KeyboardInterrupt:
+                raise ImportError("the library cannot be loaded")
+sys.meta_path.insert(0, Finder())
+sys.argv = ["patchvote", *{parts!r}]
+from patchvote.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (130, 1)
+    assert done.stderr.startswith(says)
+
+
+@pytest.mark.parametrize(("pressed", "left"), [(True, ""), (False, "taken apart\n")])
+def test_after_ctrl_c_nobody_waits_until_torch_is_taken_apart(pressed, left):
+    code = f"""
+import atexit, sys, types
+from patchvote import cli
+from patchvote.__main__ import main
+from patchvote.utils.terminal import PRESSED
+sys.modules["torch"] = types.ModuleType("torch")
+atexit.register(print, "taken apart")
+def run():
+    PRESSED.is_set = {pressed}
+    sys.exit(130)
+cli.main = run
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (130, left, "")
