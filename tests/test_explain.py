@@ -67,8 +67,8 @@ def test_a_bad_photo_is_named_and_skipped(place, command):
 
 
 def test_arrays_and_matches_of_many_photos_from_standard_input_have_names_of_their_own(place, command, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("photos/iris/1.jpg\0photos/rose/1.jpg\0"))
-    done = command("explain", "n.patchvote", "-0", "-", "--arrays", "npz", "--photos", "photos")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("photos/iris/1.jpg\nphotos/rose/1.jpg\n"))
+    done = command("explain", "n.patchvote", "-", "--arrays", "npz", "--photos", "photos")
     assert done.code == 0, done.err
     stems = ("1-evidence", "1-evidence (2)")
     assert names(place / "evidence") == {f"{stem}{more}.png" for stem in stems for more in ("", "-matches")}
