@@ -26,7 +26,7 @@ PHOTOS = {
     "peers": "--photos",
 }
 OTHERS = ("evidence", "mislabelled", "rejection", "scale", "search", "suggest")
-SHARED = ("adaptation", "classifier", "common", "labelled")  # the first two need more photos
+SHARED = ("accuracy", "adaptation", "classifier", "common", "labelled")  # all but the last two need image sets
 
 
 @pytest.fixture(scope="module")

@@ -47,21 +47,11 @@ _AT_ONCE = 64  # photos whose vectors are in memory at once: 8 MB with 1,280 fea
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MomentBags(Bags):
-    """Bags of which only the moments are known: each has one descriptor, its mean rooted descriptor.
+    """Bags of which only the moments are known: each has one descriptor, its mean rooted descriptor."""
 
-    Parameters
-    ----------
-    packed : array of shape (bags, moments)
-        Moments in 8 bits.
-    scale : array of shape (bags, 3)
-        Largest moment of what, where and together of each bag.
-    basis : Basis
-        Basis of the products.
-    """
-
-    packed: Pack = dataclasses.field(default=None)  # type: ignore[arg-type]
-    scale: Floats = dataclasses.field(default=None)  # type: ignore[arg-type]
-    basis: Basis = dataclasses.field(default=None)  # type: ignore[assignment]
+    packed: Pack = dataclasses.field(default=None)  # type: ignore[arg-type]  # moments in 8 bits, (bags, moments)
+    scale: Floats = dataclasses.field(default=None)  # type: ignore[arg-type]  # largest what, where and together
+    basis: Basis = dataclasses.field(default=None)  # type: ignore[assignment]  # of the products
 
     @classmethod
     def of_packed(cls, packed: Pack, scale: Floats, basis: Basis) -> MomentBags:
@@ -106,13 +96,7 @@ class MomentBags(Bags):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KeptMoments:
-    """Keeps the moments of a bag (see `cache.Kept`).
-
-    Parameters
-    ----------
-    basis : Basis
-        Basis of the products.
-    """
+    """Keeps the moments of a bag (see `cache.Kept`), with products in a basis."""
 
     basis: Basis
 

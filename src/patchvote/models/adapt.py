@@ -18,30 +18,10 @@ from .report.card import card
 def adapt_model(
     photos: MomentBags, digests: list[str], model: Model, *, insist: bool = False, threshold: float | None = None
 ) -> tuple[Model, str | None]:
-    """Adapt a model to photos of another domain, whose classes need not be known.
+    """Adapt a model to photos of another domain; return it, or the unchanged model and the reason of the refusal.
 
-    What the model rejects before, by the same rule and threshold as in its answers, stays rejected,
-    unless the caller insists.
-
-    Parameters
-    ----------
-    photos : MomentBags
-        Photos of the other domain.
-    digests : list of str
-        Digest of the content of each: of identical photos, one counts.
-    model : Model
-        Model to adapt.
-    insist : bool, default False
-        Whether to adapt even where that appears unsafe.
-    threshold : float, optional
-        As for `Model.limit`.
-
-    Returns
-    -------
-    model : Model
-        Adapted model; where adapting was refused, the unchanged model.
-    refusal : str or None
-        Reason why adapting was refused; None where the model was adapted.
+    What the model rejects before, by the same rule and threshold as in its answers, stays rejected, unless the caller
+    insists. Of photos with the same digest, one counts.
     """
     check_adapts(model)
     first = np.sort(np.unique(digests, return_index=True)[1])

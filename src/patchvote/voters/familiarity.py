@@ -55,19 +55,6 @@ SETTINGS = record({"rejection": number(0, 1)})  # in the header of its file
 class Familiarity:
     """What is needed to compare photos with those of known classes.
 
-    Parameters
-    ----------
-    means : array of shape (classes, features)
-        Mean vector of the photos of each class.
-    counts : array of shape (classes,)
-        Number of photos of each class.
-    scales : array of shape (2, 2)
-        Centre and unit of doubt, and those of distance.
-    held_out : array of shape (photos,)
-        Strangeness of the left-out photos, ascending.
-    rejection : float
-        Share of the photos of known classes that may be rejected.
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -80,11 +67,11 @@ class Familiarity:
     [0.3, 0.0]
     """
 
-    means: npt.NDArray[Any]
-    counts: Numbers
-    scales: npt.NDArray[Any]
-    held_out: npt.NDArray[Any]
-    rejection: float = REJECTION
+    means: npt.NDArray[Any]  # mean vector of the photos of each class
+    counts: Numbers  # of the photos of each class
+    scales: npt.NDArray[Any]  # centre and unit of doubt, and those of distance, (2, 2)
+    held_out: npt.NDArray[Any]  # strangeness of the left-out photos, ascending
+    rejection: float = REJECTION  # share of the photos of known classes that may be rejected
 
     @classmethod
     def learned(
@@ -96,29 +83,10 @@ class Familiarity:
         probability: npt.NDArray[Any],
         rejection: float = REJECTION,
     ) -> tuple[Self, Floats] | tuple[None, None]:
-        """Learn from photos of known classes, some of which were left out.
+        """Learn from the vectors, class numbers and groups of photos, and the probabilities of those left out.
 
-        Parameters
-        ----------
-        vectors : array of shape (photos, features)
-            Vector of each photo.
-        numbers : array of int
-            Class number of each photo.
-        groups : array of int
-            Group of each photo; a photo is not compared with those of its own group.
-        images : array of int
-            Indices of the photos that were left out.
-        probability : array of shape (left-out photos, classes)
-            Probability of each class for each of them.
-        rejection : float
-            Share of the photos of known classes that may be rejected.
-
-        Returns
-        -------
-        familiarity : Familiarity or None
-            None if no photo was left out.
-        shares : array of shape (left-out photos,) or None
-            Familiarity of the left-out photos, compared with one another.
+        A photo is not compared with those of its own group. Also returns the familiarity of the left-out photos,
+        compared with one another; None for both if no photo was left out.
         """
         if not len(images):
             return None, None
@@ -140,16 +108,7 @@ class Familiarity:
     def with_photos(self, vectors: npt.NDArray[Any], numbers: Numbers, places: Numbers, classes: int) -> Self:
         """Return the familiarity of a model that has learned more photos; the scales stay.
 
-        Parameters
-        ----------
-        vectors : array of shape (photos, features)
-            Vector of each new photo.
-        numbers : array of int
-            Class number of each new photo in the new model.
-        places : array of int
-            Class numbers of the old classes in the new model.
-        classes : int
-            Number of classes of the new model.
+        `places` are the numbers of the old classes among all classes, `numbers` those of the new photos.
         """
         sums, counts = _sums(vectors, numbers, classes)
         sums[places] += self.means.astype(np.float64) * self.counts[:, None]

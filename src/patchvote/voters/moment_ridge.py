@@ -42,23 +42,11 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """What was solved, from which answers for left-out photos follow.
-
-    Parameters
-    ----------
-    vectors : Vectors
-        Vectors of the training photos.
-    landmarks : array of int
-        Photos by which the others are expressed: all, unless there are very many.
-    lifted : array of shape (landmarks, photos) or None
-        Turns coefficients of photos into those of landmarks; None where all photos are landmarks.
-    ridge : Ridge
-        The regression.
-    """
+    """What was solved, from which answers for left-out photos follow."""
 
     vectors: Vectors
-    landmarks: Numbers
-    lifted: Floats | None
+    landmarks: Numbers  # photos by which the others are expressed: all, unless there are very many
+    lifted: Floats | None  # turns coefficients of photos into those of landmarks; None where all are landmarks
     ridge: Ridge
 
     def linear(self, dual: Floats, intercept: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
@@ -73,24 +61,12 @@ class Solution:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vectors:
-    """The vectors of photos, each kind of moments scaled to its weight.
-
-    Parameters
-    ----------
-    bags : MomentBags
-        Moments of the photos.
-    whole : array of shape (photos, moments) or None
-        Their vectors, not scaled; None if there are too many, which are then made again for each use.
-    mean : array of shape (moments,)
-        Weighted mean of the vectors, not scaled.
-    scale : array of shape (3,)
-        Factor of what, where and together.
-    """
+    """The vectors of photos, each kind of moments scaled to its weight."""
 
     bags: MomentBags
-    whole: npt.NDArray[np.float32] | None
-    mean: Floats
-    scale: Floats
+    whole: npt.NDArray[np.float32] | None  # vectors, not scaled; None if there are too many: then made for each use
+    mean: Floats  # weighted mean of the vectors, not scaled
+    scale: Floats  # factor of what, where and together
 
     @classmethod
     def of(cls, bags: MomentBags, weight: Floats, layout: float) -> Vectors:
@@ -177,6 +153,8 @@ class MomentRidge(Voter):
         class (`ridge.folds_of`); NaN where its class would be empty.
     moments_, scale_, class_, dual_ : arrays with one row per training image
         Moments in 8 bits, their scales, class numbers, and coefficients of the regression, to learn and forget more.
+    factor_, mean_ : arrays of shape (3,) and (moments,)
+        Factor of each kind of moments, and mean of the vectors, to tell how much each image counts.
 
     Examples
     --------
@@ -292,6 +270,7 @@ class MomentRidge(Voter):
         self._set("weight", None if (weight == 1).all() else weight)
         self._set("dual", dual.astype(np.float32) if exact else None)
         self._set("factor", vectors.scale if exact else None)
+        self._set("mean", vectors.mean.astype(np.float32) if exact else None)
         self.folds_, self.left_out_ = folds, ridge.left_out(self.alphas_, folds)
         self._calibrate(numbers)
 

@@ -56,6 +56,7 @@ class MomentVotes(Scorer):
             "class": (1, WHOLE),
             "dual": (2, FLOATS),
             "factor": (1, FLOATS),
+            "mean": (1, FLOATS),
             "weight": (1, FLOATS),
             "unadapted_linear": (2, FLOATS),
             "unadapted_bias": (1, FLOATS),
@@ -154,22 +155,14 @@ class MomentVotes(Scorer):
         """
         own = np.flatnonzero(self.arrays["class"] == number)
         photo = unit(moments(bags, self.basis), self.features)[0]
-        scale, mean = self._scaling
-        photo = (photo - mean) * scale**2
+        mean = self.arrays["mean"]
+        photo = photo - mean
+        for factor, part in zip(self.arrays["factor"], parts_of(self.features), strict=True):
+            photo[part] *= factor**2
         added = np.zeros(len(self.arrays["class"]))
         for rows, block in self.learned.rows(own).blocks_of_vectors():
             added[own[rows]] = self.arrays["dual"][own[rows], number] * ((block - mean) @ photo)
         return added
-
-    @functools.cached_property
-    def _scaling(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Factor of each moment, and mean of the training vectors: any would do, since the coefficients sum to 0."""
-        scale, mean = np.empty(moment_count(self.basis), np.float32), np.zeros(moment_count(self.basis))
-        for factor, part in zip(self.arrays["factor"], parts_of(self.features), strict=True):
-            scale[part] = factor
-        for _, block in self.learned.blocks_of_vectors():
-            mean += block.sum(axis=0, dtype=np.float64) / len(self.learned)
-        return scale, mean.astype(np.float32)
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
@@ -190,8 +183,10 @@ class MomentVotes(Scorer):
             raise ModelError("the scales of its photos do not fit them.")
         if "dual" in arrays and arrays["dual"].shape != (len(arrays["class"]), classes):
             raise ModelError("the coefficients of its photos do not fit them.")
-        if ("dual" in arrays) != ("factor" in arrays) or arrays.get("factor", np.zeros(3)).shape != (3,):
-            raise ModelError("the factors of its moments do not fit them.")
+        traced = {name in arrays for name in ("dual", "factor", "mean")}
+        shapes = arrays.get("factor", np.zeros(3)).shape, arrays.get("mean", np.zeros(count)).shape
+        if len(traced) > 1 or shapes != ((3,), (count,)):
+            raise ModelError("the factors of its moments, or their mean, do not fit them.")
         check_training_images(arrays, classes, images)
 
     # --- export -----------------------------------------------------------------------------------------------------

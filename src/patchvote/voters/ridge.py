@@ -52,24 +52,12 @@ _MOST_TO_COMPARE = 100_000  # answers by which a temperature is found, for each 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ridge:
-    """The decomposition of a weighted, centred Gram matrix, and the targets of its photos.
+    """The decomposition of a weighted, centred Gram matrix, and the targets of its photos."""
 
-    Parameters
-    ----------
-    targets : array of shape (photos, classes)
-        What is regressed: 1 for the class of a photo, 0 for the others.
-    weight : array of shape (photos,)
-        Weight of each photo; their mean is 1.
-    values : array of shape (rank,)
-        Eigenvalues s.
-    vectors : array of shape (photos, rank)
-        Eigenvectors U.
-    """
-
-    targets: Floats
-    weight: Floats
-    values: Floats
-    vectors: Floats
+    targets: Floats  # 1 for the class of a photo, 0 for the others
+    weight: Floats  # of each photo; their mean is 1
+    values: Floats  # eigenvalues s, (rank,)
+    vectors: Floats  # eigenvectors U, (photos, rank)
 
     @classmethod
     def solve(cls, gram: npt.NDArray[Any], targets: npt.NDArray[Any], weight: npt.NDArray[Any]) -> Ridge:
