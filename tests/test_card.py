@@ -106,4 +106,7 @@ def test_class_folders_without_photos_are_named_and_evaluated_classes_too(place,
     assert json.loads(done.out)["passed_over"]["empty"] == ["oak", "tulip"]
     for photo in (place / "photos" / "rose").iterdir():
         photo.unlink()
-    assert "This says nothing of rose: none of these photos is of it" in command("evaluate", "m.patchvote", "photos", "--no-report").out
+    assert (
+        "This says nothing of rose: none of these photos is of it"
+        in command("evaluate", "m.patchvote", "photos", "--no-report").out
+    )

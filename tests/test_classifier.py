@@ -87,25 +87,16 @@ def test_without_a_cache_nothing_is_kept(photo_folder, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_says_how_it_votes_and_how_sure_one_can_be(fitted):
-    about = fitted.model.about
-    assert about.method == "each part of a photo votes by its features, their products and its place"
-    assert about.held_out["images"] == 40
-    low, high = about.held_out["interval"]
-    assert low < about.held_out["accuracy"] <= high
-    for part in ("40 photos that it had not seen", "95 % confidence", "Its limits", "| brick | 10 |"):
-        assert part in fitted.model.card
-
-
 def test_one_photo_per_class_is_enough_to_begin(photo_folder, cache):
     photos = find_photos(photo_folder)
     few = [next(photo for photo in photos if photo.label == label) for label in sorted({p.label for p in photos})]
     others = [photo for photo in photos if photo not in few]
     classifier = ImageClassifier(SMALL, cache=cache).fit(few)
     assert np.mean(classifier.predict(others) == [photo.label for photo in others]) > 0.6
+    assert classifier.model.about.method == "each part of a photo votes by its features, their products and its place"
 
 
-@pytest.mark.parametrize("voter", ["snbnl", "nbnn", SNBNL(2, q=np.inf)])
+@pytest.mark.parametrize("voter", ["nbnn", SNBNL(2, q=np.inf)])
 def test_a_saved_model_answers_as_before(photo_folder, cache, tmp_path, voter):
     classifier = ImageClassifier(SMALL, cache=cache, voter=voter).fit(photo_folder)
     classifier.save(tmp_path / "m.patchvote")
@@ -147,9 +138,8 @@ def quick(**more) -> ImageClassifier:
     return ImageClassifier(QUICK, backbone=QuickNetwork(), cache=False, **more)
 
 
-@pytest.mark.parametrize("voter", ["nbnn"])
-def test_a_classifier_that_was_loaded_is_fitted_with_the_default_voter(voter, shades, tmp_path):
-    quick(voter=voter).fit(*shades).save(tmp_path / "m.patchvote")
+def test_a_classifier_that_was_loaded_is_fitted_with_the_default_voter(shades, tmp_path):
+    quick(voter="nbnn").fit(*shades).save(tmp_path / "m.patchvote")
     loaded = ImageClassifier.load(tmp_path / "m.patchvote", backbone=QuickNetwork(), cache=False)
     assert loaded.fit(*shades).model.kind == "moment-ridge"
     assert loaded.fit(*shades, target=shades[0], insist=True).model.about.adapted
@@ -166,28 +156,10 @@ def test_a_target_of_open_files_is_read_once_and_counted_apart(shades, tmp_path)
     assert (classifier.filled.photos, classifier.filled.extracted) == (16, 16)
 
 
-def test_evidence_adds_up_to_the_decision_and_names_the_same_class(fitted, photo_folder):
-    photo = find_photos(photo_folder)[3]
-    evidence = fitted.explain(photo.source)
-    (probability,) = fitted.predict_proba([photo.source])
-    np.testing.assert_allclose(evidence.probability, probability, rtol=1e-6)
-    assert evidence.ranking[0] == fitted.predict([photo.source])[0]
-    for number, label in enumerate(evidence.classes):
-        assert evidence.map(label, 50, 40).sum() == pytest.approx(evidence.decision[number], rel=1e-9)
-
-
-def collage(photo_folder, real_photos) -> Image.Image:
-    """Grass on the left, brick on the right."""
-    image = Image.new("RGB", (320, 160))
-    image.paste(Image.open(real_photos / "grass.png").crop((300, 300, 460, 460)), (0, 0))
-    image.paste(Image.open(real_photos / "brick.png").crop((300, 300, 460, 460)), (160, 0))
-    return image
-
-
-def test_evidence_points_at_the_right_side_whatever_way_the_camera_was_held(
-    fitted, photo_folder, real_photos, tmp_path
-):
-    upright = collage(photo_folder, real_photos)
+def test_evidence_points_at_the_right_side_whatever_way_the_camera_was_held(fitted, real_photos, tmp_path):
+    upright = Image.new("RGB", (320, 160))  # grass on the left, brick on the right
+    for left, name in ((0, "grass"), (160, "brick")):
+        upright.paste(Image.open(real_photos / f"{name}.png").crop((300, 300, 460, 460)), (left, 0))
     for orientation, turn in ((1, None), (3, Image.Transpose.ROTATE_180), (6, Image.Transpose.ROTATE_90)):
         stored = upright if turn is None else upright.transpose(turn)
         exif = Image.Exif()
@@ -197,6 +169,8 @@ def test_evidence_points_at_the_right_side_whatever_way_the_camera_was_held(
         shown = load_image(Photo("x", path))
         assert shown.width == 2 * shown.height
         evidence = fitted.explain(path)
+        (probability,) = fitted.predict_proba([path])
+        np.testing.assert_allclose(evidence.probability, probability, rtol=1e-6)
         grass, brick = evidence.contrast("grass", 32, 16), evidence.contrast("brick", 32, 16)
         assert grass[:, :16].sum() > grass[:, 16:].sum()
         assert brick[:, 16:].sum() > brick[:, :16].sum()
@@ -214,12 +188,13 @@ def test_nbnn_names_the_training_photo_and_the_part_that_matches(photo_folder, c
     assert all(match.name.startswith("grass/") for match in classifier.explain(photo.source, "grass").matches)
 
 
-def test_more_photos_and_new_classes_are_learned_without_the_old_ones(photo_folder, cache):
+def test_more_photos_and_new_classes_are_learned_without_the_old_ones(photo_folder, cache, tmp_path):
     photos = find_photos(photo_folder)
     known = [photo for photo in photos if photo.label in ("brick", "grass")]
     new = [photo for photo in photos if photo.label == "gravel"]
     for voter in ("snbnl", "nbnn"):
-        classifier = ImageClassifier(SMALL, cache=cache, voter=voter).fit(known)
+        ImageClassifier(SMALL, cache=cache, voter=voter).fit(known).save(tmp_path / "m")
+        classifier = ImageClassifier.load(tmp_path / "m", cache=cache)
         before = classifier.predict(known)
         classifier.add(new)
         assert classifier.classes == ("brick", "grass", "gravel")
@@ -227,24 +202,12 @@ def test_more_photos_and_new_classes_are_learned_without_the_old_ones(photo_fold
         assert np.mean(classifier.predict(known) == before) > 0.9
         assert classifier.model.about.images == {"brick": 10, "grass": 10, "gravel": 10}
         assert classifier.model.about.added[0]["new_classes"] == ["gravel"]
-        assert "measures it anew" in classifier.model.card
-
-
-def test_a_model_that_cannot_learn_more_says_so(photo_folder, cache):
-    photos = find_photos(photo_folder)
-    classifier = ImageClassifier(SMALL, cache=cache, voter=NBNL(2, max_iter=2)).fit(photos[:20])
-    with pytest.raises(PatchvoteError, match="cannot learn more: fit it again"):
-        classifier.add(photos[20:])
-
-
-def test_adding_to_a_loaded_bank_equals_learning_all_at_once(photo_folder, cache, tmp_path):
-    photos = find_photos(photo_folder)
-    everything = ImageClassifier(SMALL, cache=cache, voter="nbnn").fit(photos)
-    ImageClassifier(SMALL, cache=cache, voter="nbnn").fit(photos[:20]).save(tmp_path / "m")
-    grown = ImageClassifier.load(tmp_path / "m", cache=cache).add(photos[20:])
-    some = [photo.source for photo in photos[::6]]
-    ours, theirs = grown.explain(some[0]).votes, everything.explain(some[0]).votes
+    everything = ImageClassifier(SMALL, cache=cache, voter="nbnn").fit(known + new)  # a bank holds all descriptors
+    ours, theirs = (one.explain(new[0].source).votes for one in (classifier, everything))
     np.testing.assert_allclose(ours, theirs, atol=2e-3)
+    rigid = ImageClassifier(SMALL, cache=cache, voter=NBNL(2, max_iter=2)).fit(known)
+    with pytest.raises(PatchvoteError, match="cannot learn more: fit it again"):
+        rigid.add(new)
 
 
 def test_evaluation_compares_answers_with_labels_and_leaves_out_what_cannot_be_read(fitted, photo_folder, tmp_path):
@@ -297,7 +260,7 @@ def other_camera(photo_folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def thin_fog(photo_folder, tmp_path_factory):
-    return in_fog(photo_folder, tmp_path_factory.mktemp("thin"), 1.5, 0.3)
+    return in_fog(photo_folder, tmp_path_factory.mktemp("thin"), 2, 0.4)
 
 
 def in_fog(photos, folder, blur: float, clear: float):
