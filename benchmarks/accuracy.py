@@ -21,7 +21,7 @@ from experiments.datasets import read_dataset
 from experiments.protocol import Protocol, Setting
 from experiments.splits import make_split
 from patchvote import Adapted, Extractor, MomentRidge, Scores
-from patchvote.bags.cache import described
+from patchvote.bags.described import described
 from patchvote.bags.moments import KeptMoments, MomentBags
 from patchvote.networks.bases import basis_of
 from patchvote.voters.adapted import AdaptationWarning

@@ -35,7 +35,8 @@ from .voters.registry import scorer_class
 from .voters.votes import NONE
 
 if TYPE_CHECKING:
-    from .bags.cache import Filled, Kept
+    from .bags.cache import Kept
+    from .bags.described import Filled
     from .models.fit import Fitted
     from .networks import Backbone
 
@@ -307,7 +308,7 @@ class ImageClassifier(Parameters):
 
     def _described(self, photos: list[Photo], kept: Kept, progress: Any, engine: Engine | None) -> Iterator[Described]:
         """Yield what is kept of the bags of photos, from the cache or the network, and record what was done."""
-        from .bags.cache import Filled, damage, described
+        from .bags.described import Filled, damage, described
 
         tell, filled = as_progress(progress), Filled(len(photos))
         more: dict[str, Any] = {"cache": self.cache, "engine": engine, "filled": filled}

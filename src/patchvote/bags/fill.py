@@ -26,7 +26,7 @@ from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.terminal import none_readable
 from .bags import Bags
-from .cache import Filled
+from .described import Filled
 from .extract import Described, Extractor, ExtractorJob, check_files, lost_photo
 from .recipe import Recipe
 from .shards import DTYPES, ENDING, SET_ASIDE, SHARD_BYTES, Entry, Shard, ShardWriter, is_own_name, shard_files

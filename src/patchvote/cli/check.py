@@ -137,15 +137,16 @@ def check(
 
     No photo is touched, except with --move, --apply or --undo.
     """
+    from ..bags.extract import Extractor
+    from ..models.check.check import check_photos
+
     root, tests = photos.photos, test or []
     if moving != Moving():
         moving.check(root)
     if moving.apply is not None or moving.undo is not None:
-        for option, value in {"--test": test, "--output": output, "--report": report.report}.items():
-            if value is not None:
-                raise MistypedError(f"--apply and --undo check nothing: leave out {option}.")
-        done = moving.carry_out(moving.moves(root), root)
-        _tell({}, [], done, printing)
+        if test or output or report.report:
+            raise MistypedError("--apply and --undo check nothing: leave out --test, --output and --report.")
+        _tell({}, [], moving.carry_out(moving.moves(root), root), printing)
         return
     check_list(output)
     page = report.file(default := Path(f"{base_name(root)}-check.html"))
@@ -155,8 +156,12 @@ def check(
     check_written(outputs, [root, *tests], network, force=force, renewed=renewed, columns=photos.named)
     others = _test_photos(photos, tests, is_moving=moving.move is not None)
     photos.tell_hints()
-    with cache.interruption():
-        checked = _checked(photos, others, describing, bags, machine, printing.quiet)
+    with cache.interruption(), progress_line("extract", printing.quiet) as progress:
+        extractor = Extractor(describing.recipe(), **machine.settings)
+        checked = check_photos(photos.source(), extractor, test=others, cache=bags, progress=progress)
+    say(*(f"skipped {error}" for error in checked.skipped))
+    say(*checked.passed_over.sentences(advice=False))  # the advice says how to read such photos, too
+    say(*([] if printing.quiet else checked.passed_over.advice()))
     if page:
         _write_page(page, checked, photos, origin)
     if output:
@@ -188,28 +193,6 @@ def _test_photos(photos: Labelled, tests: Sequence[Path], *, is_moving: bool) ->
             f"--test names the same files, such as {shared[0]}. Leave out --move, or name other files as test photos."
         )
     return others
-
-
-def _checked(
-    photos: Labelled,
-    others: Path | Found | None,
-    describing: Describing,
-    cache: Path | bool | None,
-    machine: Machine,
-    quiet: bool,
-) -> Checked:
-    """Check the photos, and say what cannot be read."""
-    from ..bags.extract import Extractor
-    from ..models.check.check import check_photos
-
-    extractor = Extractor(describing.recipe(), **machine.settings)
-    with progress_line("extract", quiet) as progress:
-        checked = check_photos(photos.source(), extractor, test=others, cache=cache, progress=progress)
-    say(*(f"skipped {error}" for error in checked.skipped))
-    say(*checked.passed_over.sentences(advice=False))  # the lines of advice say how to read such photos, too
-    if not quiet:
-        say(*checked.passed_over.advice())
-    return checked
 
 
 def _write_page(page: Path, checked: Checked, photos: Labelled, origin: str) -> None:

@@ -43,7 +43,7 @@ class Predictor:
 
     def described(self, photos: list[Photo]) -> Iterator[Described]:
         """Yield what the model needs of the bags of photos, in order: from the cache, or else from the network."""
-        from ..bags.cache import described
+        from ..bags.described import described
 
         return described(photos, self.extractor, self.model.scorer.needs(), cache=self.cache)
 

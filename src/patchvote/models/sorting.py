@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from ..errors import PhotoError
+from ..photos.find import Photo
 from ..photos.folder_names import folder_names
 from ..photos.placing import How, Placer
 from ..utils.terminal import counted, some
@@ -30,6 +32,7 @@ class Sorter:
         self._there = self._removed = 0  # photos that were there already, and originals of these that were removed
         self._elsewhere = 0  # photos that an earlier run put into another folder
         self._seen: set[Path] = set()
+        self.failed: list[PhotoError] = []
 
     def put(self, answer: Answer, source: Path) -> None:
         """Put a photo into the folder of its answer; one without an answer, or that was put already, stays."""
@@ -43,6 +46,29 @@ class Sorter:
             self._removed += self._how is How.move and not os.path.lexists(source)
         else:
             self._counts[folder] += 1
+
+    def each(self, answers: Iterable[Answer], photos: Iterable[Photo]) -> Iterator[Answer]:
+        """Put each photo into the folder of its answer, then yield the answer; `failed` has those that stay.
+
+        Photos are moved once all answers are there: a later one may be a link to an earlier one.
+        """
+        sources = {photo.name: photo.source for photo in photos if isinstance(photo.source, Path)}
+        waiting = []
+        for answer in answers:
+            if self._how is How.move:
+                waiting.append(answer)
+            else:
+                self._try(answer, sources)
+            yield answer
+        for answer in waiting:
+            self._try(answer, sources)
+
+    def _try(self, answer: Answer, sources: Mapping[str, Path]) -> None:
+        try:
+            if answer.name in sources:
+                self.put(answer, sources[answer.name])
+        except PhotoError as error:
+            self.failed.append(error)
 
     def summary(self) -> str:
         """Return in words how many photos went where."""

@@ -22,19 +22,7 @@ from ..utils.arrays import to_float32
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import flag, one_of
 from .export import Exported
-from .scorer import (
-    AT_LEAST_ONE,
-    CONFIDENCE,
-    FLOATS,
-    POWER,
-    SEED,
-    WEIGHT,
-    WHOLE,
-    DescriptorScorer,
-    Schema,
-    check_boxes,
-    check_every_class,
-)
+from .scorer import FLOATS, WHOLE, DescriptorScorer, Schema, check_boxes, check_every_class, checks
 from .search import (
     FEWEST_TO_BOUND,
     Bank,
@@ -66,16 +54,12 @@ _FEWEST, _MOST = 512, 16_384  # fewer at once would read the store too often; mo
 
 _SCHEMA = Schema(
     arrays={"values": (2, FLOATS), "class": (1, WHOLE), "image": (1, WHOLE), "boxes": (2, FLOATS), "mean": (1, FLOATS)},
-    settings={
-        "n_neighbors": AT_LEAST_ONE,
-        "normalise": flag,
-        "position_weight": WEIGHT,
-        "confidence": CONFIDENCE,
-        "power": POWER,
-        "search": one_of("exact", "pca"),
-        "dtype": one_of("float32", "float16"),
-        "random_state": SEED,
-    },
+    settings=checks(
+        *("n_neighbors", "position_weight", "confidence", "power", "random_state"),
+        normalise=flag,
+        search=one_of("exact", "pca"),
+        dtype=one_of("float32", "float16"),
+    ),
 )
 
 
@@ -156,11 +140,6 @@ class BankVotes(DescriptorScorer):
 
     @abc.abstractmethod
     def _measured_recall(self) -> float: ...
-
-    @property
-    def power(self) -> float:
-        """Exponent of the power normalisation of features."""
-        return float(self.settings.get("power", 1.0))
 
     @property
     def search(self) -> str:

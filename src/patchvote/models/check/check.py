@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ...bags.cache import Filled, described
 from ...bags.copies import copy_pairs, groups_of_several, linked
+from ...bags.described import Filled, described
 from ...bags.extract import Extractor
 from ...bags.moments import KeptMoments, MomentBags, photo_vectors
 from ...errors import PatchvoteError, PhotoError
