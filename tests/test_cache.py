@@ -24,7 +24,6 @@ from helpers.kept_mean import KeptMean
 from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK, QuickNetwork
 from helpers.same_bags import assert_same_bags
-from helpers.worker_networks import DeadlyNetwork, TracedNetwork
 from patchvote import Bags, Dense, Extractor, PatchvoteError, Photo, Recipe, Store, StoreError, fill, find_photos
 from patchvote.bags.cache import WHOLE, base_of, bound_of, clear_bags, files_in, kinds_in, parse_size, trim
 from patchvote.bags.described import Filled, damage, described
@@ -418,20 +417,6 @@ def test_what_workers_write_is_what_one_process_writes(photos, tmp_path, cache, 
         assert (filled.extracted, filled.kept, len(filled.skipped)) == (extracted, COUNT - extracted, 1)
     assert contents(cache) == contents(tmp_path / "alone")
     same_items(run(photos, False, kept=kept, engine=LocalEngine()), expected)
-
-
-def test_workers_on_ray_give_the_bags_of_one_process(engine, photos, cache, trace):
-    Image.new("RGB", (64, 64), (255, 0, 0)).save(photos / "red" / "deadly.png")
-    expected = {item.digest: item for item in run(photos, False)}
-    found = run(photos, cache, DeadlyNetwork(trace), kept=KeptMean(), engine=engine)
-    for item in found:
-        if item.photo.name == "red/deadly.png":
-            assert "ended the process that read it, twice" in item.error.reason
-        else:
-            assert_same(item.bag, KeptMean().of(expected[item.digest].whole))
-    assert len(found) == COUNT + 1
-    again = run(photos / "blue", False, TracedNetwork(trace), engine=engine)
-    same_items(again, run(photos / "blue", False))
 
 
 def test_images_in_memory_are_not_sent_to_workers(cache):

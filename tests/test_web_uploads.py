@@ -258,10 +258,7 @@ def test_a_file_that_is_no_model_leaves_the_model_that_was_there(served, surface
 
 @pytest.mark.parametrize(
     ("limits", "error", "keyword"),
-    [
-        ({"model_classes": 2}, (413, "full"), "classes"),
-        ({"network_pixels": 1000}, (422, "invalid"), "million pixels"),
-    ],
+    [({"model_classes": 2}, (413, "full"), "classes"), ({"network_pixels": 1000}, (422, "invalid"), "million pixels")],
 )
 def test_a_model_beyond_a_limit_is_refused(tmp_path, surface_models, limits, error, keyword):
     with client(settings(tmp_path, limits)) as home:

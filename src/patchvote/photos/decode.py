@@ -155,7 +155,7 @@ def _decode_within(name: str, content: bytes, longest: Longest | None, turn: int
                 scale = 2 * longest(*size) / max(size)
                 if scale < 1:
                     image.draft("RGB", (max(1, int(size[0] * scale)), max(1, int(size[1] * scale))))
-            pixels = _pixels_to_decode(image, size)
+            pixels = _pixels_to_decode(image, size, content)
             most = MAX_PIXELS // 2 if image.format in _COSTLY else MAX_PIXELS
             if pixels > most:
                 raise PhotoError(
@@ -193,13 +193,15 @@ def _check_header(content: bytes) -> None:
                 raise ValueError(f"it has a tag of {values:,} numbers")
 
 
-def _pixels_to_decode(image: Any, size: tuple[int, int]) -> int:
+def _pixels_to_decode(image: Any, size: tuple[int, int], content: bytes) -> int:
     """Return how many pixels a decoder holds of an image of this size, which is opened, with `draft` applied.
 
-    Progressive JPEGs hold all of them whatever the scale, and TIFFs a whole tile, which may be larger than the image.
+    JPEGs of several scans hold all of them whatever the scale, and TIFFs a whole tile, which may exceed the image.
     """
-    if image.format in ("JPEG", "MPO") and "progressive" not in image.info:
-        return int(math.prod(image.size))
+    if image.format in ("JPEG", "MPO"):
+        one_scan = b"\xff\xda" + struct.pack(">HB", 6 + 2 * image.layers, image.layers)  # with all components
+        if "progressive" not in image.info and one_scan in content:
+            return int(math.prod(image.size))
     tile = [int(np.max(image.tag_v2.get(tag, 0))) for tag in (322, 323)] if image.format == "TIFF" else [0]
     return max(math.prod(size), math.prod(tile))
 

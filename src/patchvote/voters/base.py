@@ -201,10 +201,6 @@ class Voter(Parameters):
 
         `seen` is the number of descriptors learned before, per class.
         """
-        if not self.can_learn_more:
-            raise PatchvoteError(
-                f"a model of {self.kind} with these settings cannot learn more: fit it again with all photos."
-            )
         self.partial_fit(bags.astype(np.float32), labels)
 
     def fit_on_workers(self, X: Any, y: Any = None, *, engine: Engine) -> Self:

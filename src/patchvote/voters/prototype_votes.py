@@ -88,16 +88,14 @@ class PrototypeVotes(DescriptorScorer):
         self._check_reach()
 
     def _check_memory(self) -> None:
-        missing = [name for name in _MEMORY if name not in self.arrays]
-        if len(missing) == len(_MEMORY):
+        held = [name for name in _MEMORY if name in self.arrays]
+        if not held:
             return
-        if missing:
-            raise ModelError(f"the array {missing[0]!r} is missing.")
+        if len(held) < len(_MEMORY):
+            raise ModelError("an array of the memory is missing.")
         values, boxes, numbers = (self.arrays[name] for name in _MEMORY)
-        if values.shape[1] != self.features or len(values) != len(numbers):
-            raise ModelError("the memory does not fit the prototypes.")
-        if len(boxes) != len(values):
-            raise ModelError("the memory has arrays of different lengths.")
+        if values.shape[1] != self.features or not len(values) == len(boxes) == len(numbers):
+            raise ModelError("the memory does not fit the prototypes, or has arrays of different lengths.")
         check_numbers(numbers, self.classes)
         check_boxes(boxes)
 
