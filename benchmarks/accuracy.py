@@ -21,7 +21,7 @@ from experiments.datasets import read_dataset
 from experiments.protocol import Protocol, Setting
 from experiments.splits import make_split
 from patchvote import Adapted, Extractor, MomentRidge, Scores
-from patchvote.bags.cache import described
+from patchvote.bags.described import described
 from patchvote.bags.moments import KeptMoments, MomentBags
 from patchvote.networks.bases import basis_of
 from patchvote.voters.adapted import AdaptationWarning
@@ -36,7 +36,7 @@ SCENES = {
     "20": (92.0, 92.33, 2.3),
     "100": (95.3, 95.47, 1.3),
 }
-OFFICE = {"unsupervised": ("without labels of the target", 92.7, 95.3), "semi-supervised": ("with three", 95.7, 96.3)}
+OFFICE = {"unsupervised": ("without labels of the target", 92.7, 95.3), "semi-supervised": ("with three labels per class", 95.7, 96.3)}
 
 
 class Moments:

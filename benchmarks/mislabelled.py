@@ -21,8 +21,7 @@ from threadpoolctl import threadpool_limits
 from common import Record, record, write
 from labelled import Labelled, labelled_options, read_sets
 from patchvote.bags.moments import MomentBags, photo_vectors
-from patchvote.models.check.held_out import HeldOut, hold_out_each
-from patchvote.models.check.suspects import doubtful_labels, label_doubts, outliers
+from patchvote.models.check.suspects import HeldOut, doubtful_labels, hold_out_each, label_doubts, outliers
 
 RATE = 0.05  # of the photos get a wrong label
 STRANGERS = 0.02  # of the photos, as many strangers are added

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from common import Record, record, write
 from labelled import Labelled, labelled_options, read_sets
 from patchvote import MomentRidge
-from patchvote.models.next_labels import next_labels, uncertainty
+from patchvote.models.suggest import next_labels, uncertainty
 
 RULES = ("suggest", "uncertain", "random")
 FIRST = 2  # labels per class before the first round

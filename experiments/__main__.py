@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from patchvote.bags.cache import Filled
+from patchvote.bags.described import Filled
 from patchvote.cli.output import progress_line
 from patchvote.errors import PatchvoteError, PhotoError
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from patchvote.bags.bags import Bags
-from patchvote.bags.cache import Filled
+from patchvote.bags.described import Filled
 from patchvote.bags.store import Store
 from patchvote.errors import PatchvoteError, UntypedNetworkError
 from patchvote.models.scores import Scores

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from patchvote.bags.cache import Filled
+from patchvote.bags.described import Filled
 from patchvote.bags.extract import Extractor
 from patchvote.bags.fill import fill
 from patchvote.bags.store import Store

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNL, SNBNL, Bags, ImageClassifier
-from patchvote.models.train import cut_short, fit_until
+from patchvote.models.fit import cut_short, fit_until
 from patchvote.voters.bank_votes import NeighbourVotes
 from patchvote.voters.scorer import DescriptorScorer
 

@@ -17,7 +17,8 @@ from PIL import Image
 
 from helpers.command import in_terminal, words
 from patchvote import Extractor, find_photos
-from patchvote.bags.cache import described, files_in, kinds_in
+from patchvote.bags.cache import files_in, kinds_in
+from patchvote.bags.described import described
 from patchvote.networks.cache import built_graphs
 
 

@@ -150,6 +150,7 @@ def test_errors_that_are_kept_do_not_keep_the_pixels(tmp_path, tiny_network):
     [
         ("large.webp", saved(Image.new("RGB", (8000, 8000)), "WEBP", lossless=True, quality=0, method=0)),
         ("progressive.jpg", flat_jpeg(10_500, 10_500, progressive=True)),
+        ("parted.jpg", flat_jpeg(10_500, 10_500, parted=True)),
         ("tile.tif", tiff_with_a_large_tile(64).replace(struct.pack("<HHL", 322, 3, 1), struct.pack("<HHL", 322, 4, 1))
          .replace(struct.pack("<L", 64), struct.pack("<L", 60_000_000), 1)),
     ],

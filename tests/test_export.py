@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from PIL import Image
 
-from helpers.command import network_in, patchvote
+from helpers.command import network_in
 from patchvote import NBNN, SNBNL, Dense, ImageClassifier, MomentRidge, Patch, PatchvoteError, Recipe
 from patchvote.models.export import export_model
 from patchvote.photos.decode import load_image
@@ -56,19 +54,20 @@ def exported(fitted, tmp_path_factory) -> Path:
     "voter",
     [
         MomentRidge(),
-        SNBNL(2),
-        SNBNL(3, q=np.inf, position_weight=0),
-        SNBNL(2, q=1),
-        SNBNL(2, q=3, power=0.3),
-        SNBNL(2, power=0.5, confidence=0.5),
+        SNBNL(2, max_iter=2),
+        SNBNL(3, q=np.inf, position_weight=0, max_iter=2),
+        SNBNL(2, q=1, max_iter=2),
+        SNBNL(2, q=3, power=0.3, confidence=0.5, max_iter=2),
     ],
-    ids=["MomentRidge", "SNBNL", "SNBNL q=inf", "SNBNL q=1", "SNBNL q=3", "SNBNL with weights"],
+    ids=["MomentRidge", "SNBNL", "SNBNL q=inf", "SNBNL q=1", "SNBNL q=3"],
 )
 def test_the_graph_answers_as_the_model_does(voter, photo_folder, cache, tmp_path):
     classifier = ImageClassifier(SMALL, voter=voter, cache=cache).fit(photo_folder)
     graph = export_model(classifier.model, tmp_path / "m.onnx")
     assert json.loads({p.key: p.value for p in graph.metadata_props}["classes"]) == list(classifier.classes)
-    for photo in find_photos(photo_folder)[::5]:
+    shape = graph.graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_param or dim.dim_value for dim in shape] == ["height", "width", 3]
+    for photo in find_photos(photo_folder)[::9]:
         told = run(tmp_path / "m.onnx", np.asarray(load_image(photo)))
         votes = classifier.model.scorer.votes(classifier.extractor([photo]))
         np.testing.assert_allclose(told["probability"], exact(classifier, photo), atol=1e-4)
@@ -112,45 +111,29 @@ def test_another_network_than_the_models_is_refused(fitted, tmp_path):
     assert not (tmp_path / "m.onnx").exists()
 
 
-def test_the_command_writes_a_graph_that_needs_nothing_but_onnxruntime_and_numpy(fitted, photo_folder, tmp_path):
+def test_the_lines_of_the_documentation_run_and_need_nothing_but_onnxruntime_and_numpy(
+    command, fitted, exported, photo_folder, tmp_path
+):
     fitted.save(tmp_path / "m.patchvote")
-    done = patchvote("export", tmp_path / "m.patchvote", tmp_path / "m.onnx")
-    assert done.returncode == 0, done.stderr
-    assert "opset 17" in done.stdout
-    photos = find_photos(photo_folder)
-    rng = np.random.default_rng(0)
-    images = [np.asarray(load_image(photos[i % 40])) for i in range(100)]
-    images = [image[: int(rng.integers(40, 60)), : int(rng.integers(40, 60))] for image in images]
-    np.savez(tmp_path / "photos.npz", **{str(i): image for i, image in enumerate(images)})
-    code = f"""
-import sys
-class Refuse:
-    def find_spec(self, name, *rest):
-        if name.partition(".")[0] in ("patchvote", "torch", "PIL", "onnx", "sklearn", "scipy"):
-            raise ImportError(name)
-sys.meta_path.insert(0, Refuse())
-import json, numpy as np, onnxruntime
-session = onnxruntime.InferenceSession({str(tmp_path / "m.onnx")!r})
-classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
-photos = np.load({str(tmp_path / "photos.npz")!r})
-for i in range(100):
-    scores = session.run(["scores"], {{"photo": photos[str(i)]}})[0]
-    print(classes[int(scores.argmax())])
-"""
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines() == fitted.predict(images).tolist()
-
-
-def test_the_lines_of_the_documentation_run(fitted, exported, photo_folder, tmp_path):
+    done = command("export", tmp_path / "m.patchvote", tmp_path / "my.onnx")
+    assert done.code == 0, done.err
+    assert "opset 17" in done.out
+    assert (tmp_path / "my.onnx").stat().st_size == exported.stat().st_size
     page = (Path(__file__).parent.parent / "docs" / "export.md").read_text(encoding="utf-8")
     lines = page.partition("```python\n")[2].partition("```")[0].replace("votes_448", "votes_96")
-    shutil.copy(exported, tmp_path / "my.onnx")
     turned = Image.open(find_photos(photo_folder)[3].source).convert("RGB")
     exif = turned.getexif()
     exif[274] = 6  # to be turned by a quarter
     turned.save(tmp_path / "new.jpg", exif=exif)
-    told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    code = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] in ("patchvote", "torch", "onnx", "sklearn", "scipy"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+{lines}"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     probability = fitted.predict_proba([tmp_path / "new.jpg"])[0]
     label, _, value = told.stdout.strip().rpartition(" ")
@@ -166,13 +149,6 @@ def test_what_cannot_be_one_graph_is_told_why(photo_folder, cache, tmp_path):
     with pytest.raises(PatchvoteError, match="a model of patches cannot be one graph"):
         export_model(ImageClassifier(patches, cache=cache).fit(photo_folder).model, tmp_path / "m.onnx")
     assert not (tmp_path / "m.onnx").exists()
-
-
-def test_the_graph_is_checked_and_its_sizes_are_free(exported):
-    graph = onnx.load(exported)
-    onnx.checker.check_model(graph, full_check=True)
-    shape = graph.graph.input[0].type.tensor_type.shape.dim
-    assert [dim.dim_param or dim.dim_value for dim in shape] == ["height", "width", 3]
 
 
 def test_a_network_whose_nodes_have_no_names_becomes_part_of_a_graph(tmp_path):

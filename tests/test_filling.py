@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 import os
 import random
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,38 +21,10 @@ from helpers.full_disk import full_disk
 from helpers.quick_network import QUICK, QuickNetwork
 from helpers.shards import flip
 from patchvote import Dense, Extractor, Photo, PhotoError, Recipe, Store, StoreError, fill, find_photos
+from patchvote.bags import shards
 
 module = sys.modules["patchvote.bags.fill"]
 TIMES = 180  # descriptors as large as those of a real network
-
-# Starts a process for each store that it is told, without the time that Python takes to start. Each fills the store
-# with many small shards and takes its time, so that a kill often strikes in the middle of a write.
-OFTEN = f"""
-import os, sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Extractor
-import patchvote.bags.fill as module
-import patchvote.bags.shards as shards
-module.SHARD_BYTES, module._LOOK_AROUND = 20_000, 4
-extractor = Extractor(QUICK, backbone=QuickNetwork(0.002, {TIMES}), jobs=2)
-whole = shards._safetensors
-def slowly(*arguments):
-    for part in whole(*arguments):
-        part = bytes(part)
-        for start in range(0, len(part), 4096):
-            print("writing", flush=True)
-            time.sleep(0.001)
-            yield part[start : start + 4096]
-shards._safetensors = slowly
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        print(os.getpid(), flush=True)
-        module.fill(line.strip(), sys.argv[1], extractor)
-        os._exit(0)
-    print("ended", os.waitpid(child, 0)[1], flush=True)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -298,38 +269,37 @@ def test_the_leavings_of_a_dead_process_are_cleared_and_those_of_a_living_one_ar
         assert {path.name for path in store.iterdir() if path.name.startswith(".")} == {path.name}
 
 
-def killed_while_it_fills(starter: subprocess.Popen[str], store: Path, parts: int) -> int:
-    """Let a process fill a store until it has begun to write so many parts of shards; return how it ended."""
-    print(store, file=starter.stdin, flush=True)
-    process, line = int(starter.stdout.readline()), ""
-    while parts and not line.startswith("ended"):
-        line, parts = starter.stdout.readline(), parts - 1
-    if not line.startswith("ended"):
-        os.kill(process, signal.SIGKILL)
-    while not line.startswith("ended"):
-        line = starter.stdout.readline()
-        assert line, "the starter of processes ended"
-    return int(line.split()[1])
-
-
 @pytest.mark.slow
-def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_happened(photos, tmp_path, extractor):
+def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_happened(
+    photos, tmp_path, extractor, monkeypatch
+):
+    def slowly(*arguments):  # so that a kill often strikes in the middle of a write
+        for part in whole(*arguments):
+            part = bytes(part)
+            for start in range(0, len(part), 4096):
+                time.sleep(0.001)
+                yield part[start : start + 4096]
+
     fill(tmp_path / "reference", photos, extractor)
-    reference = Store.open(tmp_path / "reference")
-    chance, kills, rounds, partly, torn = random.Random(20), 0, 0, 0, 0
-    command = [sys.executable, "-c", OFTEN, str(photos)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
-        while kills < 6:
-            store = tmp_path / f"store {rounds}"
-            rounds += 1
-            while (status := killed_while_it_fills(starter, store, chance.randrange(40))) != 0:
-                assert status == signal.SIGKILL
-                kills += 1
-                partly += len(list(store.glob("[!.]*.safetensors"))) > 0
-                torn += len(list(store.glob(".writing*"))) > 0
-            assert_same_store(Store.open(store), reference)
-            assert Store.open(store).summary()["superseded"] == 0  # no photo was extracted twice
-        starter.stdin.close()
+    reference, whole = Store.open(tmp_path / "reference"), shards._safetensors
+    monkeypatch.setattr(module, "SHARD_BYTES", 20_000)
+    monkeypatch.setattr(module, "_LOOK_AROUND", 4)
+    monkeypatch.setattr(shards, "_safetensors", slowly)
+    chance, kills, partly, torn = random.Random(20), 0, 0, 0
+    while kills < 10:
+        store, ended = tmp_path / f"store after {kills}", False
+        while not ended:
+            process = multiprocessing.get_context("fork").Process(target=fill, args=(store, photos, extractor))
+            process.start()
+            process.join(0.4 * chance.random())
+            process.kill()
+            process.join()
+            ended = process.exitcode == 0
+            kills += not ended
+            partly += not ended and len(list(store.glob("[!.]*.safetensors"))) > 0
+            torn += not ended and len(list(store.glob(".writing*"))) > 0
+        assert_same_store(Store.open(store), reference)
+        assert Store.open(store).summary()["superseded"] == 0  # no photo was extracted twice
     assert partly >= 2  # the kills did strike in the middle of the work
     assert torn >= 2  # and in the middle of writing a shard
 

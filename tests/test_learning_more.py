@@ -63,17 +63,26 @@ def test_learning_more_does_not_change_the_model_that_a_voter_came_from(labels):
     assert arrays_of(again) != before
 
 
-def test_a_model_of_prototypes_without_memory_says_that_it_cannot_learn_more():
-    voter = SNBNL(2).set_options(calibration=0).fit(IMAGES, LABELS)
-    bags = Bags.of(MORE)
+# --- what SNBNL remembers --------------------------------------------------------------------------------------------
+
+
+def learned(factor: float = 1.0, **settings) -> SNBNL:
+    """A voter that remembers the images that it has learned."""
+    voter = SNBNL(2, **settings).set_options(calibration=0).fit([factor * bag for bag in IMAGES], LABELS)
+    bags = Bags.of([factor * bag for bag in IMAGES])
+    voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
+    return voter
+
+
+def test_a_model_without_memory_says_that_it_cannot_learn_more_and_a_new_fit_forgets_it():
+    voter = learned().fit(IMAGES, ["cow"] * 6 + LABELS[6:])
+    voter.scorer().check_all()
     with pytest.raises(PatchvoteError, match="cannot learn more: fit it again"):
-        voter.learn_more(bags, np.array(NEW), {}, np.random.default_rng(0))
+        voter.learn_more(Bags.of(MORE), np.array(NEW), {}, np.random.default_rng(0))
 
 
 def test_balanced_classes_old_and_new_have_the_same_weight_when_more_is_learned(monkeypatch):
-    voter = SNBNL(2, class_weight="balanced").set_options(calibration=0).fit(IMAGES, LABELS)
-    bags = Bags.of(IMAGES)
-    voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
+    voter = learned(class_weight="balanced")
     read, weights = SNBNL._training_data, []
 
     def noted(self, *args, **settings):
@@ -88,20 +97,20 @@ def test_balanced_classes_old_and_new_have_the_same_weight_when_more_is_learned(
     assert voter.class_weight == "balanced"
 
 
+def test_old_and_new_descriptors_are_remembered_in_proportion_to_how_many_were_seen(monkeypatch):
+    monkeypatch.setattr("patchvote.voters.snbnl.REMEMBERED", 8)
+    voter = learned()
+    assert np.bincount(voter.memory_class_).tolist() == [8, 8]
+    more, seen = Bags.of([bag + 100 for bag in MORE]), {"boat": 36, "cat": 36}
+    voter.learn_more(more, np.array(["ape", "cat"]), seen, np.random.default_rng(0))
+    assert voter.classes_.tolist() == ["ape", "boat", "cat"]
+    new = voter.memory_values_.min(axis=1) > 50
+    assert np.bincount(voter.memory_class_, new).tolist() == [6, 0, 1]  # 6 of the 42 descriptors of cats are new
+    assert np.bincount(voter.memory_class_).tolist() == [6, 8, 8]
+
+
 def test_descriptors_beyond_float16_are_remembered_as_they_are():
-    large = [1e5 * bag for bag in IMAGES]
-    voter = SNBNL(2).set_options(calibration=0).fit(large, LABELS)
-    bags = Bags.of(large)
-    voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
-    voter.scorer().check_all()
-    more = Bags.of([1e5 * bag for bag in MORE])
-    voter.learn_more(more, np.array(NEW), {}, np.random.default_rng(0))
+    voter = learned(1e5)
+    voter.learn_more(Bags.of([1e5 * bag for bag in MORE]), np.array(NEW), {}, np.random.default_rng(0))
     voter.scorer().check_all()
     assert voter.memory_values_.max() > 1e5
-
-
-def test_a_voter_that_is_fitted_anew_remembers_nothing_of_other_images():
-    voter = SNBNL(2).set_options(calibration=0).fit([*IMAGES, *MORE], [*LABELS, *NEW])
-    bags = Bags.of([*IMAGES, *MORE])
-    voter.remember(bags, np.searchsorted(voter.classes_, [*LABELS, *NEW]), np.random.default_rng(0))
-    voter.fit(IMAGES, LABELS).scorer().check_all()

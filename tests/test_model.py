@@ -1,110 +1,74 @@
+"""A model and its file: it comes back as it was, and whatever else a file holds is refused with a reason."""
+
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
+import io
+import itertools
 import json
+import math
+import shutil
 import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import save
 
-from helpers.small_models import ALL_KINDS, bank_model, header_of, prototypes_model, remade, same, with_header
-from patchvote import ModelError
+from helpers.small_models import (
+    ALL_KINDS,
+    bank_model,
+    header_of,
+    prototypes_model,
+    remade,
+    ridge_model,
+    same,
+    with_header,
+)
+from patchvote import NBNL, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, Recipe
+from patchvote.cli.info import model_info
+from patchvote.models.export import export_model
 from patchvote.models.file import checksum_of, read_model, write_model
 from patchvote.models.model import Model
+from patchvote.networks import load
+from patchvote.utils.machine import memory
+from patchvote.voters.registry import kinds
+
+KINDS = kinds()[:5]
+RAW = "raw JSON: "  # before text that stands in the header as it is
+
+
+def written(model: Model, path: Path) -> Path:
+    write_model(model, path)
+    return path
 
 
 @pytest.mark.parametrize("model", ALL_KINDS.values(), ids=ALL_KINDS)
 def test_a_model_comes_back_as_it_was(model, tmp_path):
-    write_model(model, tmp_path / "m")
-    back = read_model(tmp_path / "m")
-    assert same(back, model)
+    assert same(read_model(written(model, tmp_path / "m")), model)
 
 
-def tampered(model: Model, folder: Path, **changes) -> Path:
-    """Write a model whose header says something else, and is signed as anybody could sign it."""
-    write_model(model, folder / "whole")
-    header = header_of(folder / "whole") | changes
-    text = json.dumps({name: value for name, value in header.items() if value is not ...})
-    return with_header(folder / "whole", folder / "tampered", text)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"version": 1}, "made by another version of patchvote: fit it again"),
-        ({"version": "1"}, "does not say which version"),
-        ({"version": ...}, "does not say which version"),
-        ({"kind": "Forest"}, "a voter that this version does not know: 'Forest'"),
-        ({"kind": ["SNBNL"]}, "does not know"),
-        ({"kind": "nbnn", "settings": {}}, "the array 'values' is missing"),
-        ({"kind": "nbnn"}, "'q' is not a setting of nbnn"),
-        ({"classes": ["cat", "dog"]}, "do not fit 2 classes"),
-        ({"classes": ["cat", "cat", "dog"]}, "one is there twice"),
-        ({"classes": ["cat", 3, "dog"]}, "one that is no text"),
-        ({"classes": []}, "from 2 to"),
-        ({"classes": "cat"}, "classes must be a list"),
-        ({"temperature": 0}, "out of range"),
-        ({"temperature": "hot"}, "not a number"),
-        ({"temperature": 1e999}, "not JSON"),
-        ({"threshold": 7}, "out of range"),
-        ({"positions": 1}, "positions must be true or false"),
-        ({"positions": False}, "memory does not fit"),
-        ({"recipe": {"mode": "telepathy"}}, "not a recipe"),
-        ({"recipe": ...}, "makes no sense"),
-        ({"settings": []}, "settings must be a table"),
-        ({"settings": {"q": 0.5}}, "settings.q must be a number from 1 to 1e[+]30, got 0.5"),
-        ({"settings": {"q": "two"}}, "settings.q must be a number .* got 'two'"),
-        ({"settings": {}}, "settings.q is missing"),
-        ({"about": 3}, "about must be a table"),
-        ({"card": {}}, "card must be text"),
-        ({"fingerprint": None}, "fingerprint must be text"),
-    ],
-)
-def test_a_header_that_lies_is_refused_with_the_reason(changes, said, tmp_path):
-    with pytest.raises(ModelError, match=said):
-        read_model(tampered(prototypes_model(), tmp_path, **changes))
-
-
-@pytest.mark.parametrize(
-    ("name", "array", "said"),
-    [
-        ("weights", np.full((2, 3, 8), np.nan, np.float32), "not finite"),
-        ("weights", np.zeros((2, 3, 8), np.int8), "axes of int8"),
-        ("weights", np.zeros((6, 8), np.float32), "2 axes"),
-        ("weights", np.zeros((0, 3, 8), np.float32), "do not fit"),
-        ("mean", np.zeros(7), "do not fit"),
-        ("scale", np.zeros(7), "different numbers of features"),
-        ("memory_class", np.full(12, 3), "not in the range from 0 to 2"),
-        ("memory_class", np.arange(11) % 3, "memory does not fit"),
-        ("memory_boxes", np.full((12, 4), 2, np.float32), "not within the photo"),
-        ("memory_boxes", np.zeros((12, 3), np.float32), "not within the photo"),
-        ("memory_values", np.zeros((12, 5), np.float16), "memory does not fit"),
-    ],
-)
-def test_an_array_that_does_not_fit_is_refused_with_the_reason(name, array, said, tmp_path):
-    good = prototypes_model()
-    with pytest.raises(ModelError, match=said):
-        remade(good, arrays={**good.scorer.arrays, name: array})
+# --- what is not a model ----------------------------------------------------------------------------------------------
 
 
 def hostile_files(folder: Path) -> dict[str, Path]:
     """Files that are no models, each in its own way."""
-    write_model(prototypes_model(), folder / "good")
-    good = (folder / "good").read_bytes()
+    good = written(prototypes_model(), folder / "good").read_bytes()
     (length,) = struct.unpack("<Q", good[:8])
     deep = json.dumps({"__metadata__": {"patchvote_model": "[" * 100_000}}).encode()
     files = {
         "empty": b"",
-        "one byte": b"\x80",
         "text": b"hello world, this is no model at all",
         "zeros": bytes(4096),
         "pickle": b"\x80\x04\x95\x1a\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x02ls\x85R.",
         "zip": b"PK\x03\x04" + bytes(200),
         "huge header": struct.pack("<Q", 1 << 62) + good[8:],
-        "negative header": b"\xff" * 8 + good[8:],
         "half": good[: len(good) // 2],
         "header only": good[: 8 + length],
         "too long": good + b"more",
@@ -112,41 +76,207 @@ def hostile_files(folder: Path) -> dict[str, Path]:
         "deep json": struct.pack("<Q", len(deep)) + deep,
         "huge number": save({"x": np.zeros(3)}, {"patchvote_model": '{"version": ' + "9" * 10_000 + "}"}),
         "not a table": save({"x": np.zeros(3)}, {"patchvote_model": "[1]"}),
-        "null": save({"x": np.zeros(3)}, {"patchvote_model": "null"}),
         "claims terabytes": save({"x": np.zeros(3)}).replace(b"[3]", b"[9]"),
     }
-    paths = {}
     for name, data in files.items():
-        paths[name] = folder / name
-        paths[name].write_bytes(data)
-    return paths
+        (folder / name).write_bytes(data)
+    return {name: folder / name for name in files}
 
 
-def test_a_folder_of_hostile_files_is_refused_file_by_file(tmp_path):
+def test_hostile_files_are_refused_one_by_one_and_take_no_memory(tmp_path):
     for name, path in hostile_files(tmp_path).items():
         with pytest.raises(ModelError, match=str(path)) as told:
             read_model(path)
         assert len(str(told.value)) < 600, name
+    # In a process of its own, whose peak is measured: a header that claims terabytes must not be believed.
+    code = """
+import contextlib, resource, sys
+from pathlib import Path
+from patchvote import ModelError
+from patchvote.models.file import read_model
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in Path(sys.argv[1]).iterdir():
+    with contextlib.suppress(ModelError):
+        read_model(path)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 200_000  # kB
 
 
-def test_what_is_not_a_file_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="there is no such file. `patchvote fit"):
-        read_model(tmp_path / "absent")
+def test_an_error_says_what_to_do_instead(place, command):
+    with pytest.raises(ModelError, match=r"there is no such file\. Did you mean m.patchvote\? `patchvote fit"):
+        read_model("mm.patchvote")
     with pytest.raises(ModelError, match="patchvote fit .* makes a model of labelled photos in it"):
-        read_model(tmp_path)
+        read_model("photos")
+    for name in ("photos/iris/0.jpg", "tiny.onnx"):
+        with pytest.raises(ModelError, match="is not a model.*The model comes first, then the photos"):
+            read_model(name)
+    assert "Did you mean photos?" in command("info", "photo").err
+    assert "`patchvote fit photos` learns from them" in command("info", "photos").err
+    assert "Did you mean photos?" in command("fit", "fotos", "new.patchvote").err
+    assert "Did you mean" not in command("fit", "elsewhere", "new.patchvote").err
+
+
+# --- a header or an array that lies -----------------------------------------------------------------------------------
+
+
+def changed(header, path, value):
+    """The text of a header with another value in one place."""
+    header = copy.deepcopy(header)
+    inner = header
+    for key in path[:-1]:
+        inner = inner[key]
+    raw = value[len(RAW) :] if isinstance(value, str) and value.startswith(RAW) else None
+    if value is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value if raw is None else "@here@"
+    text = json.dumps(header)
+    return text if raw is None else text.replace('"@here@"', raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("version", 1, "made by another version of patchvote: fit it again"),
+        ("version", "1", "does not say which version"),
+        ("version", 10**3000, "made by another version"),
+        ("kind", "Forest", "a voter that this version does not know: 'Forest'"),
+        ("kind", ["SNBNL"], "does not know"),
+        ("kind", "nbnn", "'q' is not a setting of nbnn"),
+        ("classes", ["cat", "dog"], "do not fit 2 classes"),
+        ("classes", ["cat", "cat", "dog"], "one is there twice"),
+        ("classes", ["cat", 3, "dog"], "must be text"),
+        ("classes", ["a", "b" * 1001, "c"], "a name of at most 1,000 characters, got 'bbb"),
+        ("classes", ["a", "b\0", "c"], "a name of at most 1,000 characters"),
+        ("classes", ["", "b", "c"], "empty name"),
+        ("classes", [], "from 2 to"),
+        ("classes", "cat", "classes must be a list"),
+        ("temperature", 0, "temperature must be a number"),
+        ("temperature", 1e300, "temperature must be a number"),
+        ("temperature", "hot", "temperature must be a number"),
+        ("temperature", RAW + "1e999", "temperature must be a number"),
+        ("temperature", RAW + "NaN", "NaN is not a number"),
+        ("threshold", 7, "threshold must be a number"),
+        ("positions", 1, "positions must be true or false"),
+        ("positions", False, "memory does not fit"),
+        ("recipe", {"mode": "telepathy"}, "not a recipe"),
+        ("recipe", {"mode": "dense", "sampling": {"k" * 10_000_000: 1}}, "this is not a recipe"),
+        ("recipe", {"mode": "dense", "sampling": {"sides": [32] * 500_000}}, "1 to 16 sides, got 500,000"),
+        ("recipe", ..., "recipe is missing"),
+        ("settings", [], "settings must be a table"),
+        ("settings", {"q": 0.5}, "settings.q must be a number from 1 to 1e[+]30, got 0.5"),
+        ("settings", {}, "settings.q is missing"),
+        ("settings", {str(n): 0 for n in range(500_000)}, "'0' is not a setting of"),
+        ("about", 3, "about must be a table"),
+        ("about", RAW + "{" + ",".join(f'"{n}":0' for n in range(1_100_000)) + "}", "more than 1,048,576 values"),
+        ("about", RAW + "{" + ",".join(f'"{n}":0' for n in range(1_000_000)) + "}", "about has 1,000,000 keys"),
+        ("about", {"images": {str(n): n for n in range(300_000)} | {"last": "x"}}, "images.'last'. must be a whole"),
+        ("about", {"held_out": {"images": 1}}, "about.held_out.accuracy is missing"),
+        ("about", {"curve": [{"photos": 7}]}, "about.curve.0..*is missing"),
+        ("about", {"seconds": {"network": "long"}}, "about.seconds.'network'. must be a number"),
+        ("about", {"added": [{}]}, "about.added.0..*is missing"),
+        ("about", RAW + '{"new":' + "[" * 50 + "]" * 50 + "}", "nests deeper than 8 levels"),
+        ("card", {}, "card must be text"),
+        ("card", "c" * 20_000_000, "card must be text of at most 8,388,608 characters"),
+        ("card", "c" * 60_000_000, "60,0.* characters, more than 33,554,432"),
+        ("fingerprint", "f" * 1_000_000, "fingerprint must be text of at most 256"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_header_that_lies_is_refused_with_the_reason_within_two_seconds(name, value, said, tmp_path):
+    whole = written(prototypes_model(), tmp_path / "whole")
+    file = with_header(whole, tmp_path / "hostile", changed(header_of(whole), (name,), value))
+    began = time.process_time()
+    with pytest.raises(ModelError, match=said) as caught:
+        read_model(file)
+    assert time.process_time() - began < 2
+    assert len(str(caught.value)) < 600
+    assert str(caught.value).isprintable()
+
+
+SNBNL_MODEL, NBNL_MODEL, BANK = prototypes_model(), prototypes_model("nbnl"), bank_model()
+
+
+@pytest.mark.parametrize(
+    ("model", "arrays", "said"),
+    [
+        (SNBNL_MODEL, {"weights": np.full((2, 3, 8), np.nan, np.float32)}, "not finite"),
+        (SNBNL_MODEL, {"weights": np.zeros((2, 3, 8), np.int8)}, "axes of int8"),
+        (SNBNL_MODEL, {"weights": np.zeros((6, 8), np.float32)}, "2 axes"),
+        (SNBNL_MODEL, {"weights": np.zeros((0, 3, 8), np.float32)}, "do not fit"),
+        (SNBNL_MODEL, {"mean": np.zeros(7)}, "do not fit"),
+        (SNBNL_MODEL, {"scale": np.zeros(7)}, "different numbers of features"),
+        *((SNBNL_MODEL, {"scale": np.array([scale] * 8)}, "no scales") for scale in (0.0, -1.0, 1e-310, 1e35)),
+        (SNBNL_MODEL, {"memory_class": np.full(12, 3)}, "not in the range from 0 to 2"),
+        (SNBNL_MODEL, {"memory_class": np.arange(11) % 3}, "memory does not fit"),
+        (SNBNL_MODEL, {"memory_boxes": np.full((12, 4), 2, np.float32)}, "not within the photo"),
+        (SNBNL_MODEL, {"memory_values": np.zeros((12, 5), np.float16)}, "memory does not fit"),
+        (NBNL_MODEL, {"weights": np.full((2, 3, 8), 1e14), "scale": np.full(8, 1e4)}, "votes would overflow"),
+        (NBNL_MODEL, {"weights": np.ones((2, 3, 8)), "scale": np.full(8, 1e16)}, "votes would overflow"),
+        (BANK, {"image": np.full(9, -1)}, "images that are not there"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_refused_with_the_reason(model, arrays, said):
+    with pytest.raises(ModelError, match=said):
+        remade(model, arrays={**model.scorer.arrays, **arrays})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1e16, 1e38])
+def test_arrays_so_large_that_votes_overflow_are_refused(kind, size):
+    model = ALL_KINDS[kind]
+    for name, array in model.scorer.arrays.items():
+        if array.dtype in (np.float32, np.float64) and "boxes" not in name:
+            large = array.copy()
+            large.flat[-1] = -size
+            with pytest.raises(ModelError, match="overflow|no scales|scales of its photos"):
+                remade(model, arrays={**model.scorer.arrays, name: large})
+
+
+def test_a_model_has_the_names_of_the_photos_that_it_holds():
+    model = ridge_model()
+    with pytest.raises(ModelError, match="it has the names of 11 photos, but learned from 12"):
+        dataclasses.replace(model, names=model.names[:-1])
+    with pytest.raises(ModelError, match="12 names of photos, but 11 digests"):
+        dataclasses.replace(model, digests=model.digests[:-1])
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ([2, memory() // 8 + 1], "larger than the memory of this machine"),
+        ([2, 1 << 29, 1], "the array 'linear' has 3 axes of 'float32'"),
+    ],
+)
+def test_an_array_that_claims_what_cannot_be_right_takes_no_memory(shape, says, tmp_path):
+    data, path = written(ridge_model(), tmp_path / "whole").read_bytes(), tmp_path / "m"
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    end = max(entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__")
+    size = math.prod(shape) * 4
+    header["unused"] = header["linear"]  # what lay there is read by nobody
+    header["linear"] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
+    line = json.dumps(header).encode()
+    path.write_bytes(len(line).to_bytes(8, "little") + line + data[8 + length :])
+    with path.open("r+b") as file:
+        file.truncate(8 + len(line) + end + size)  # as large as it claims, but mostly a hole
+    with pytest.raises(ModelError, match=says):
+        read_model(path)
+    path.unlink()
+
+
+# --- anything at all --------------------------------------------------------------------------------------------------
 
 
 def test_mutated_files_load_with_valid_content_or_raise_the_one_error(tmp_path, monkeypatch):
     monkeypatch.setattr("patchvote.models.file.checksum", lambda content: f"{len(list(content)) < 0}")
     # With true checksums, hardly a mutated file would load.
-    rng = np.random.default_rng(0)
-    originals = []
-    for model in (ALL_KINDS["moment-ridge"], prototypes_model(), bank_model()):
-        write_model(model, tmp_path / "whole")
-        originals.append(np.frombuffer((tmp_path / "whole").read_bytes(), np.uint8))
+    rng, models = np.random.default_rng(0), (ridge_model(), prototypes_model(), bank_model())
+    originals = [np.frombuffer(written(model, tmp_path / "whole").read_bytes(), np.uint8) for model in models]
     path, loaded, refused = tmp_path / "mutated", 0, 0
-    longest = 0.0
-    for index in range(3000):
+    for index in range(1500):
         data = originals[index % 3].copy()
         (length,) = struct.unpack("<Q", data[:8].tobytes())
         way = index % 7
@@ -167,7 +297,6 @@ def test_mutated_files_load_with_valid_content_or_raise_the_one_error(tmp_path, 
         else:  # the length of the header
             data[rng.integers(0, 8)] = rng.integers(0, 256)
         path.write_bytes(data.tobytes())
-        began = time.perf_counter()
         try:
             model = read_model(path)
         except ModelError:
@@ -176,39 +305,120 @@ def test_mutated_files_load_with_valid_content_or_raise_the_one_error(tmp_path, 
             loaded += 1
             dataclasses.replace(model)  # checks itself again
             assert set(model.scorer.arrays) >= set(model.scorer.schema.arrays)
-        longest = max(longest, time.perf_counter() - began)
-    assert loaded > 180
-    assert refused > 1200
-    assert longest < 5
+    assert loaded > 90
+    assert refused > 600
 
 
-def test_a_mutated_file_takes_no_more_memory_than_the_file_is_large(tmp_path):
-    # In a process of its own, whose peak is measured: a header that claims terabytes must not be believed.
-    import subprocess
-    import sys
+# What no header says that patchvote wrote; not in every place is it wrong.
+HOSTILE = (
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    1e300,
+    RAW + "1e999",
+    "",
+    "\x1b[2J\x1b]0;owned\x07",
+    "../\udcff\u202e\n\r",
+    "x" * 100_000,
+    [],
+    [7],
+    {},
+    {"x": 7},
+    RAW + "[" * 20 + "]" * 20,
+    RAW + '{"a":' * 900 + "1" + "}" * 900,
+)
 
-    hostile_files(tmp_path)
-    code = """
-import resource, sys
-from pathlib import Path
-from patchvote.models.file import read_model
-from patchvote import ModelError
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for path in Path(sys.argv[1]).iterdir():
-    try:
-        read_model(path)
-    except ModelError:
-        pass
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 200_000  # kB
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tiny_network):
+    """A model of each kind, fitted on a few photos, with its network and photos beside it."""
+    folder = tmp_path_factory.mktemp("models")
+    shutil.copy(tiny_network, folder / "tiny.onnx")
+    (folder / "tiny.toml").write_text('output = "features"\n')
+    rng = np.random.default_rng(0)
+    for label, index in itertools.product(("bright", "dark"), range(4)):
+        (folder / "photos" / label).mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 90, (64, 64, 3)) + 150 * (label == "bright")
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / label / f"{index}.png")
+    recipe = Recipe(str(folder / "tiny.onnx"), Dense((64,)))
+    voters = ("moment-ridge", SNBNL(2, max_iter=1), NBNL(2, max_iter=1), "nbnn", "local-nbnn")
+    for kind, voter in zip(KINDS, voters, strict=True):
+        ImageClassifier(recipe, voter=voter, cache=folder / "bags").fit(folder / "photos").save(folder / kind)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def network(folder):
+    return load(str(folder / "tiny.onnx"))
+
+
+def places(value, path=()):
+    """Every place of a header, leaves and branches."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from places(item, (*path, key))
+
+
+def use(path, folder, network):
+    """Do with a model whatever a command does."""
+    photo = folder / "photos" / "dark" / "0.png"
+    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), errors="replace")):  # as the command line does
+        model_info(path, card=False, photos=False, as_json=True)
+        model_info(path, card=True, photos=True, as_json=False)
+    classifier = ImageClassifier.load(path, network=str(folder / "tiny.onnx"), backbone=network, cache=folder / "bags")
+    (answer,) = classifier.answers([photo])
+    assert np.isfinite(answer.likeliest_probability)
+    classifier.explain([photo])
+    classifier.evaluate([photo], [classifier.classes[0]])
+    classifier.report(folder / "report.html", title="a", measured="b")
+    with contextlib.suppress(PatchvoteError):
+        export_model(classifier.model, folder / "graph.onnx", network=str(folder / "tiny.onnx"))
+    classifier.add([np.full((64, 64, 3), 77, np.uint8)], ["new"])  # a photo that it does not know
+    classifier.save(folder / "added")
+    read_model(folder / "added")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_stands_in_a_header_only_the_one_error_comes_out(kind, folder, network):
+    header = header_of(folder / kind)
+    refused = harmless = 0
+    for number, path in enumerate(list(places(header))[1:]):
+        for value in HOSTILE[(number + KINDS.index(kind)) % 3 :: 3]:
+            file = with_header(folder / kind, folder / "hostile", changed(header, path, value))
+            try:
+                read_model(file)
+                harmless += 1
+                if harmless % 5 == 0:  # what was read has a type that all can rely on: some of them will do
+                    use(file, folder, network)
+            except PatchvoteError:
+                refused += 1
+            except Exception as error:
+                raise AssertionError(f"{path} = {str(value)[:60]!r}: {error!r}") from error
+    assert refused > 80
+    assert harmless > 20
+
+
+def test_odd_names_of_classes_and_the_largest_weights_that_a_file_may_have_still_answer(folder, network):
+    header = header_of(folder / "moment-ridge")
+    header["classes"] = ["\x1b[31mred\n", "\udcff" + "x" * 250]
+    header["about"]["images"] = dict.fromkeys(header["classes"], 4)
+    use(with_header(folder / "moment-ridge", folder / "odd", json.dumps(header)), folder, network)
+    model = read_model(folder / "snbnl")
+    arrays = {name: array.copy() for name, array in model.scorer.arrays.items()}
+    arrays["weights"][...], arrays["mean"][...], arrays["scale"][...] = 9e14, 1e12, 1.0
+    write_model(remade(model, arrays=arrays, temperature=1e-20), folder / "largest")
+    classifier = ImageClassifier.load(folder / "largest", network=str(folder / "tiny.onnx"), backbone=network)
+    assert np.isfinite(classifier.predict_proba([folder / "photos" / "dark" / "0.png"])).all()
+
+
+# --- writing, and the checksum ----------------------------------------------------------------------------------------
 
 
 def test_an_interrupted_write_leaves_the_model_that_was_there(tmp_path, monkeypatch):
-    write_model(prototypes_model(), tmp_path / "m")
-    before = (tmp_path / "m").read_bytes()
+    before = written(prototypes_model(), tmp_path / "m").read_bytes()
     monkeypatch.setattr("os.fsync", lambda handle: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         write_model(bank_model(), tmp_path / "m")
@@ -216,23 +426,12 @@ def test_an_interrupted_write_leaves_the_model_that_was_there(tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-def test_a_model_that_cannot_be_written_says_so(tmp_path):
+def test_a_model_that_cannot_be_written_or_read_again_is_not_written(tmp_path):
     with pytest.raises(ModelError, match="cannot be written"):
         write_model(prototypes_model(), tmp_path / "no" / "folder")
-
-
-# --- checksum ---------------------------------------------------------------------------------------------------------
-
-
-def written(model: Model, path: Path) -> Path:
-    write_model(model, path)
-    return path
-
-
-def flipped(data: bytes, bit: int) -> bytes:
-    damaged = bytearray(data)
-    damaged[bit // 8] ^= 1 << bit % 8
-    return bytes(damaged)
+    with pytest.raises(ModelError, match="cannot be written: its header has .* too many photos"):
+        write_model(dataclasses.replace(bank_model(), names=("n" * 1_000,) * 40_000), tmp_path / "m")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
@@ -241,9 +440,11 @@ def test_no_flipped_bit_changes_a_model_unnoticed(kind, tmp_path):
     data = written(model, tmp_path / "m").read_bytes()
     start = 8 * (8 + int.from_bytes(data[:8], "little"))  # of the arrays, of which every bit counts
     rng = np.random.default_rng(0)
-    anywhere = rng.choice(8 * len(data), 300, replace=False).tolist()
-    for bit in anywhere + rng.choice(np.arange(start, 8 * len(data)), 100, replace=False).tolist():
-        (tmp_path / "flipped").write_bytes(flipped(data, bit))
+    anywhere = rng.choice(8 * len(data), 150, replace=False).tolist()
+    for bit in anywhere + rng.choice(np.arange(start, 8 * len(data)), 50, replace=False).tolist():
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "flipped").write_bytes(damaged)
         try:
             back = read_model(tmp_path / "flipped")
         except ModelError:
@@ -253,19 +454,16 @@ def test_no_flipped_bit_changes_a_model_unnoticed(kind, tmp_path):
             assert same(back, model), f"bit {bit}"
 
 
-def test_a_checksum_that_was_taken_off_is_missed(tmp_path):
-    whole = written(ALL_KINDS["snbnl"], tmp_path / "m")
+def test_a_checksum_is_needed_and_depends_on_types_shapes_and_words(tmp_path):
+    model = ALL_KINDS["snbnl"]
+    whole = written(model, tmp_path / "m")
     bare = with_header(whole, tmp_path / "bare", json.dumps(header_of(whole)), signed=False)
     with pytest.raises(ModelError, match="does not have the checksum"):
         read_model(bare)
-
-
-def test_the_checksum_depends_on_types_and_shapes_and_words(tmp_path):
-    model = ALL_KINDS["snbnl"]
-    kinds = [
+    others = [
         model,
         dataclasses.replace(model, card="# Another card"),
         remade(model, arrays={**model.scorer.arrays, "mean": model.scorer.arrays["mean"].astype(np.float32)}),
         remade(model, arrays={**model.scorer.arrays, "scale": model.scorer.arrays["mean"] ** 2 + 0.1}),
     ]
-    assert len({checksum_of(written(one, tmp_path / "m")) for one in kinds}) == len(kinds)
+    assert len({checksum_of(written(one, tmp_path / "m")) for one in others}) == len(others)

@@ -170,22 +170,6 @@ def test_one_kind_of_its_own_files_does_not_replace_another(place, command):
     assert "m.onnx would be replaced by a model, but it is an exported graph of patchvote, not a model." in done.err
 
 
-def test_add_through_a_link_writes_the_model_and_keeps_link_and_mode(place, command):
-    (place / "shelf").mkdir()
-    (place / "m.patchvote").rename(place / "shelf" / "m.patchvote")
-    network_in(place / "shelf")
-    (place / "shelf" / "m.patchvote").chmod(0o640)
-    (place / "latest.patchvote").symlink_to("shelf/m.patchvote")
-    before = (place / "shelf" / "m.patchvote").read_bytes()
-    (place / "more" / "tulip").mkdir(parents=True)
-    Image.new("RGB", (64, 64), "red").save(place / "more" / "tulip" / "1.jpg")
-    done = command("add", "latest.patchvote", "more", "--no-cache")
-    assert done.code == 0, done.err
-    assert (place / "latest.patchvote").is_symlink()
-    assert (place / "shelf" / "m.patchvote").read_bytes() != before
-    assert (place / "shelf" / "m.patchvote").stat().st_mode & 0o777 == 0o640
-
-
 def test_the_demo_replaces_nobodys_photos(tmp_path, command):
     (tmp_path / "photos" / "train" / "brick").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "train" / "brick" / "00.png")

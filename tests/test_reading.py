@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from patchvote import ModelError, NetworkError, PatchvoteError, PhotoError, find
 from patchvote.cli.photos import listed_paths
 from patchvote.models.file import read_model
 from patchvote.networks import open_onnx
+from patchvote.networks.session import within
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import Photo
 from patchvote.utils.files import file_digest
@@ -23,24 +23,9 @@ from patchvote.utils.files import file_digest
 SECONDS = 60  # generous: each of these calls takes some milliseconds, or for ever
 
 
-def within(seconds: float, function, *arguments):
-    """Call a function, and fail where it has not come back after so many seconds."""
-    outcome: list = []
-
-    def call() -> None:
-        try:
-            outcome.append((function(*arguments), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    assert outcome, f"it has not come back after {seconds} s"
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result
+def at_once(function, *arguments):
+    """Call a function, and fail where it has not come back after a minute."""
+    return within(SECONDS, lambda: function(*arguments), lambda: None, "it")
 
 
 def endless(path: Path) -> Path:
@@ -62,7 +47,7 @@ def read_through_a_late_pipe(monkeypatch, path: Path, read) -> None:
     pipe(path)
     seen, stat = real.stat(), Path.stat
     monkeypatch.setattr(Path, "stat", lambda self, **kw: seen if self == path else stat(self, **kw))
-    within(SECONDS, read, path)
+    at_once(read, path)
 
 
 @pytest.mark.parametrize("make", [pipe, endless])
@@ -79,7 +64,7 @@ def read_through_a_late_pipe(monkeypatch, path: Path, read) -> None:
 )
 def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path, make, name, read, kind):
     with pytest.raises(kind, match=r"it is a (pipe|device), not an ordinary file"):
-        within(SECONDS, read, make(tmp_path / name))
+        at_once(read, make(tmp_path / name))
 
 
 def test_a_photo_that_becomes_a_pipe_between_looking_and_opening_is_refused(tmp_path, monkeypatch):
@@ -102,7 +87,7 @@ def test_a_socket_named_like_a_photo_is_refused(tmp_path, monkeypatch):
 def test_a_file_that_claims_to_be_empty_and_is_not_is_refused(tmp_path, target):
     (tmp_path / "x.jpg").symlink_to(target)
     with pytest.raises(PhotoError, match="grows while it is read"):
-        within(SECONDS, load_image, Photo("x.jpg", tmp_path / "x.jpg"))
+        at_once(load_image, Photo("x.jpg", tmp_path / "x.jpg"))
 
 
 @pytest.mark.parametrize("make", [pipe, endless])

@@ -62,31 +62,23 @@ def test_a_class_without_images_has_no_share():
     assert scores.summary()["classes"]["b"] == {"images": 0, "found": None, "right": None}
 
 
-def test_reliability_groups_hold_every_image_once():
+def test_reliability_groups_hold_every_image_once_and_the_surest_mistakes_come_first():
     scores = some_scores(200)
     groups = scores.reliability()
     assert sum(group.images for group in groups) == 200
-    assert sum(group.images * group.right for group in groups) == pytest.approx(200 * scores.accuracy)
-
-
-def test_the_worst_mistakes_are_wrong_and_the_surest_come_first():
-    scores = some_scores(200)
+    assert sum(group.images * group.accuracy for group in groups) == pytest.approx(200 * scores.accuracy)
     worst = scores.worst(10)
-    assert (scores.predicted[worst] != scores.expected[worst]).all()
-    assert (np.diff(scores.sure[worst]) <= 0).all()
-    others = np.setdiff1d(np.flatnonzero(scores.predicted != scores.expected), worst)
-    assert scores.sure[others].max() <= scores.sure[worst].min()
+    assert not scores.is_right[worst].any()
+    assert (np.diff(scores.confidence[worst]) <= 0).all()
+    others = np.setdiff1d(np.flatnonzero(~scores.is_right), worst)
+    assert scores.confidence[others].max() <= scores.confidence[worst].min()
 
 
-def test_answers_below_the_threshold_are_rejected():
-    scores = some_scores()
-    assert scores.summary()["rejected"] == np.sum(scores.probability.max(axis=1) < 0.5)
-
-
-def test_the_accuracy_of_named_images_leaves_out_the_rejected_ones():
+def test_answers_below_the_threshold_are_rejected_and_left_out_of_the_accuracy_of_named_images():
     probability = np.array([[0.9, 0.1], [0.6, 0.4], [0.9, 0.1]])
     scores = Scores(("a", "b"), ("1", "2", "3"), np.array([0, 1, 1]), probability, threshold=0.8)
-    assert (scores.accuracy, scores.accuracy_of_named) == (1 / 3, 0.5)
+    assert (scores.accuracy, scores.accuracy_of_named, scores.summary()["rejected"]) == (1 / 3, 0.5, 1)
+    assert [values.tolist() for values in scores.named_curve()] == [[0, 1 / 3], [1 / 3, 0.5]]
     assert math.isnan(Scores(("a", "b"), ("1",), np.array([0]), probability[:1], threshold=1.0).accuracy_of_named)
 
 

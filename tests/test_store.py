@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.shards import make_bag, put, same
-from patchvote import NBNN, SNBNL, Bags, LocalNBNN, MomentRidge, Recipe, Store, StoreError
+from patchvote import Bags, Recipe, Store, StoreError
 from patchvote.bags.shards import Entry, write_shard
 from patchvote.bags.store import thinned
 from patchvote.utils.arrays import Moments, to_float32
@@ -179,18 +179,6 @@ def test_a_view_has_everything_of_its_photos_in_its_own_order(folder):
     same(part.load()[0], Bags.join([make_bag(seed) for seed in (6, 1, 5)]))
     assert part.order_on_disk().tolist() == [1, 0, 2]
     assert (len(store), store.names[1]) == (8, "001.jpg")  # as it was
-
-
-def test_no_voter_learns_what_is_no_number(tmp_path):
-    for seed, value in ((1, np.nan), (2, np.inf), (3, 1.0)):
-        bag = make_bag(seed)
-        bag.values[0, 2] = value
-        write_shard(tmp_path, RECIPE, "f", [Entry(f"{seed}.jpg", "ab"[seed % 2], f"{seed}")], [bag])
-    store = Store.open(tmp_path)
-    np.testing.assert_array_equal([store.load([index])[0].values[0, 2] for index in range(3)], [np.nan, np.inf, 1.0])
-    for voter in (NBNN(), LocalNBNN(), SNBNL(), MomentRidge()):
-        with pytest.raises(ValueError, match="NaN or infinity"):
-            voter.fit(store)
 
 
 # --- moments, checksums and parts -----------------------------------------------------------------------------------

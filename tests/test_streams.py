@@ -127,7 +127,7 @@ def test_on_a_terminal_there_is_a_bar_and_elsewhere_a_line_now_and_then(place, c
     assert "extract" in shown
     assert "12 of 12 photos" in shown
     monkeypatch.setattr("patchvote.cli.output._SECONDS_BETWEEN_LINES", 0)
-    assert "\nextract: 12 of 12 photos, " in command("extract", "photos", "store", *FIT[:2]).err
+    assert "extract: 12 of 12 photos" in command("extract", "photos", "store", *FIT[:2]).err
 
 
 # --- Ctrl-C -----------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_ctrl_c_at_the_very_beginning_or_end_is_no_traceback(at_end, monkeypatch
     [
         ("patchvote.cli", ["info", "m.patchvote"], "interrupted; nothing was done."),
         ("patchvote.models.file", ["info", "m.patchvote"], ANYTIME),
-        ("patchvote.models.file", ["add", "m.patchvote", "photos"], f"{ANYTIME} {KEPT}"),
+        ("patchvote.models.add", ["add", "m.patchvote", "photos"], f"{ANYTIME} {KEPT}"),
     ],
 )
 def test_ctrl_c_during_an_import_that_turns_it_into_another_error_says_what_is_kept(module, parts, says, place):

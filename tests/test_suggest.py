@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from patchvote import ImageClassifier
-from patchvote.models.next_labels import _CANDIDATES, next_labels, uncertainty
+from patchvote.models.suggest import _CANDIDATES, next_labels, uncertainty
 
 
 @settings(deadline=None)
@@ -24,14 +24,9 @@ def test_those_that_are_chosen_are_different_uncertain_and_in_order(seed, count)
     chosen = next_labels(probability, means, count)
     assert len(chosen) == len(set(chosen.tolist())) == min(count, photos)
     doubt = uncertainty(probability)
+    np.testing.assert_allclose(doubt, [1 - (sorted(row)[-1] - sorted(row)[-2]) for row in probability])
     assert list(doubt[chosen]) == sorted(doubt[chosen], reverse=True)
     assert set(chosen) <= set(np.argsort(-doubt, kind="stable")[: _CANDIDATES * count])
-
-
-def test_uncertainty_equals_the_definition():
-    probability = np.random.default_rng(0).dirichlet(np.ones(5), 50)
-    expected = [1 - (sorted(row)[-1] - sorted(row)[-2]) for row in probability]
-    np.testing.assert_allclose(uncertainty(probability), expected)
 
 
 def test_of_two_kinds_of_uncertain_photos_both_are_chosen():

@@ -13,8 +13,7 @@ from PIL import Image
 torch = pytest.importorskip("torch")
 
 from helpers.torch_libraries import torch_libraries  # noqa: E402
-from patchvote import Dense, Extractor, ImageClassifier, NetworkError, Recipe  # noqa: E402
-from patchvote.models.export import export_model  # noqa: E402
+from patchvote import Dense, Extractor, NetworkError, Recipe  # noqa: E402
 from patchvote.networks import load  # noqa: E402
 
 timm, torchvision = torch_libraries()
@@ -227,21 +226,3 @@ def test_a_library_is_not_asked_to_download_and_unknown_names_are_refused(librar
     for name in ("timm:test_vit3", "timm:test_vit3?size=96", "torchvision:resnet18"):
         with pytest.raises(NetworkError, match="cannot be made, or its weights do not fit"):
             load(f"{name}{'&' if '?' in name else '?'}{weights}")
-
-
-def test_photos_are_learned_named_and_exported_with_tokens_of_a_transformer(photo_folder, library, tmp_path):
-    import onnxruntime
-
-    _, weights = library("timm:test_vit3")
-    recipe = Recipe(f"timm:test_vit3?{weights}", Dense(sides=(160,)))
-    classifier = ImageClassifier(recipe, cache=False).fit(photo_folder)
-    classifier.save(tmp_path / "m.patchvote")
-    again = ImageClassifier.load(tmp_path / "m.patchvote", network=recipe.network)
-    pixels = photo(120, 90)
-    evidence = again.explain([pixels])
-    export_model(again.model, tmp_path / "m.onnx", network=recipe.network)
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
-    scores, probability = session.run(["scores", "probability"], {"photo": pixels})
-    np.testing.assert_allclose(scores, evidence.decision, atol=1e-4 * np.abs(evidence.votes).max())
-    exact = again.model.probability(again.extractor([pixels]))  # of numbers that were not rounded
-    np.testing.assert_allclose(probability, exact, atol=1e-4)

@@ -2,58 +2,57 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import subprocess
 import sys
 import threading
-import time
 import warnings
 
 import pytest
 
 from helpers.command import network_in, words
-from patchvote import ImageClassifier
+from patchvote import ImageClassifier, Recipe
 from patchvote.errors import ModelChangedError, WaitWarning
 from patchvote.models.about import About, check_about, known_photos, with_photos
-from patchvote.models.file import read_model, write_model
+from patchvote.models.file import read_model
 from patchvote.utils import files
 from patchvote.utils.files import lock_at_once, locked, stamp
 
 
-@pytest.fixture
-def made(command, photo_folder, real_photos, tmp_path):
+@pytest.fixture(scope="module")
+def learned(photo_folder, real_photos, tmp_path_factory):
     """A model of a network that takes no time, its photos, and two folders with photos of two new classes."""
-    photos = shutil.copytree(photo_folder, tmp_path / "photos")
-    done = command(
-        *("fit", photos, tmp_path / "m.patchvote", "--network", network_in(tmp_path)), "--no-cache", "--no-report"
-    )
-    assert done.code == 0
+    folder = tmp_path_factory.mktemp("learned")
+    shutil.copytree(photo_folder, folder / "photos")
+    recipe = Recipe(str(network_in(folder)))
+    ImageClassifier(recipe, cache=False).fit(folder / "photos").save(folder / "m.patchvote")
     for label, names in (("cat", ("chelsea.png", "coins.png")), ("moon", ("moon.png", "rocket.jpg"))):
-        (tmp_path / f"more {label}" / label).mkdir(parents=True)
+        (folder / f"more {label}" / label).mkdir(parents=True)
         for name in names:
-            shutil.copy(real_photos / name, tmp_path / f"more {label}" / label)
-    return tmp_path, tmp_path / "m.patchvote", photos
+            shutil.copy(real_photos / name, folder / f"more {label}" / label)
+    return folder
+
+
+@pytest.fixture
+def made(learned, tmp_path):
+    """A copy of the folder, which may be changed, the model and the photos in it."""
+    folder = shutil.copytree(learned, tmp_path / "made")
+    return folder, folder / "m.patchvote", folder / "photos"
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
 
 
 def test_two_processes_that_add_at_once_lose_nothing(made):
     folder, model, _ = made
-    running = [
-        subprocess.Popen(
-            words("add", model, folder / f"more {label}", "--no-cache"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for label in ("cat", "moon")
-    ]
+    commands = [words("add", model, folder / f"more {label}", "--no-cache") for label in ("cat", "moon")]
+    running = [subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for one in commands]
     for process in running:
         said = process.communicate(timeout=300)
         assert process.returncode == 0, said
     assert {"cat", "moon"} <= set(read_model(model).classes)
-    assert {path.name for path in folder.iterdir()} >= {"m.patchvote"}
-    assert not list(folder.glob(".*"))
+    assert not list(model.parent.glob(".*"))
 
 
 def test_a_change_between_reading_and_writing_is_noticed_and_learned_from(made, command, monkeypatch):
@@ -79,13 +78,16 @@ def test_a_model_that_was_changed_since_it_was_read_is_not_overwritten(made):
     with pytest.raises(ModelChangedError, match="changed by another process"):
         two.add(folder / "more moon").save(model)
     assert "cat" in read_model(model).classes
-    two.save(folder / "elsewhere.patchvote")  # where nobody's work is lost
+    two.save(model.with_name("elsewhere.patchvote"))  # where nobody's work is lost
     one.add(folder / "more moon").save(model)  # what it wrote itself is no change by others
     assert {"cat", "moon"} <= set(read_model(model).classes)
 
 
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
 def test_a_lock_is_waited_for_and_released_by_whoever_ends(tmp_path):
-    path, order = tmp_path / "file", []
+    path, taken = tmp_path / "file", threading.Event()
     script = (
         "import pathlib, sys, time\nfrom patchvote.utils.files import locked\n"
         "with locked(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
@@ -95,23 +97,16 @@ def test_a_lock_is_waited_for_and_released_by_whoever_ends(tmp_path):
 
     def wait() -> None:
         with locked(path):
-            order.append("taken")
+            taken.set()
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    time.sleep(0.3)
-    order.append("killed")
+    assert not taken.wait(0.3)
     holder.kill()
     holder.wait()
     waiting.join(timeout=60)
-    assert order == ["killed", "taken"]
+    assert taken.is_set()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_disk_without_locks_keeps_nobody_from_working(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_lock", lambda handle: None)
-    with locked(tmp_path / "file"), lock_at_once(tmp_path) as is_mine:
-        assert is_mine
 
 
 def test_whoever_waits_for_a_lock_is_told_so_after_a_second(tmp_path, monkeypatch):
@@ -137,72 +132,60 @@ def test_whoever_waits_for_a_lock_is_told_so_after_a_second(tmp_path, monkeypatc
     assert told.is_set()
 
 
-def test_a_lock_in_a_folder_that_is_not_there_stops_nobody(tmp_path):
+def test_a_disk_without_locks_and_a_folder_that_is_not_there_keep_nobody_from_working(tmp_path, monkeypatch):
     with locked(tmp_path / "no" / "file"):
         assert stamp(tmp_path / "no" / "file") is None
+    monkeypatch.setattr(files, "_lock", lambda handle: None)
+    with locked(tmp_path / "file"), lock_at_once(tmp_path) as is_mine:
+        assert is_mine
+
+
+# --- photos that were learned before ----------------------------------------------------------------------------------
 
 
 def test_the_same_folder_added_twice_counts_once(made, command):
     folder, model, _ = made
-    first = json.loads(command("add", model, folder / "more cat", "--no-cache", "--json").out)
+    add = ("add", model, folder / "more cat", "--no-cache")
+    first = json.loads(command(*add, "--json").out)
     assert (first["images"]["cat"], first["known"], first["changed"]) == (2, 0, True)
     before = model.read_bytes()
-    done = command("add", model, folder / "more cat", "--no-cache")
-    assert done.code == 0
-    assert "nothing new" in done.out
-    assert "2 photos were learned before" in done.out
-    assert model.read_bytes() == before
-    told = json.loads(command("add", model, folder / "more cat", "--no-cache", "--json").out)
+    assert "nothing new" in command(*add).out
+    told = json.loads(command(*add, "--json").out)
     assert (told["images"]["cat"], told["known"], told["changed"]) == (2, 2, False)
+    assert model.read_bytes() == before
 
 
 @pytest.mark.parametrize("voter", ["auto", "snbnl", "nbnn"])
-def test_photos_that_fit_learned_are_not_counted_again(photo_folder, tmp_path, voter):
-    photos = shutil.copytree(photo_folder, tmp_path / "photos")
-    from patchvote import Recipe
-
-    recipe = Recipe(str(network_in(tmp_path)))
-    classifier = ImageClassifier(recipe, voter=voter, cache=False).fit(photos)
-    fresh = sorted((photos / "brick").iterdir())[0]
-    (tmp_path / "more" / "brick").mkdir(parents=True)
-    shutil.copy(fresh, tmp_path / "more" / "brick" / "the same under another name.png")
+def test_photos_that_fit_learned_are_not_counted_again(learned, tmp_path, voter):
+    classifier = ImageClassifier(Recipe(str(learned / "tiny.onnx")), voter=voter, cache=False).fit(learned / "photos")
+    (tmp_path / "brick").mkdir()
+    known = sorted((learned / "photos" / "brick").iterdir())[0]
+    shutil.copy(known, tmp_path / "brick" / "the same under another name.png")
     before = classifier.model
-    classifier.add(tmp_path / "more")
+    classifier.add(tmp_path)
     assert classifier.known == 1
     assert classifier.model is before
 
 
 def test_a_known_photo_of_another_class_is_named_and_not_learned(made, command):
-    folder, model, photos = made
-    (folder / "wrong" / "grass").mkdir(parents=True)
-    shutil.copy(photos / "brick" / "brick no. 0.png", folder / "wrong" / "grass" / "x.png")
-    done = command("add", model, folder / "wrong", "--no-cache")
+    _, model, photos = made
+    (photos / "wrong" / "grass").mkdir(parents=True)
+    shutil.copy(photos / "brick" / "brick no. 0.png", photos / "wrong" / "grass" / "x.png")
+    done = command("add", model, photos / "wrong", "--no-cache")
     assert done.code == 3
     assert "skipped grass/x.png: it was learned as brick, and is not learned as grass, too." in done.err
     assert read_model(model).about.images["grass"] == 10
 
 
-def test_a_model_of_before_knows_no_photos_and_begins_to(made, command):
-    folder, model, _ = made
-    old = read_model(model)
-    write_model(dataclasses.replace(old, about=dataclasses.replace(old.about, photos={})), model)
-    done = command("add", model, folder / "more cat", "--no-cache")
-    assert "learned 2 of cat" in done.out
-    assert "2 photos were learned before" in command("add", model, folder / "more cat", "--no-cache").out
-
-
-def test_evaluating_on_photos_that_were_learned_from_is_said(made, command):
+def test_evaluating_on_photos_that_were_learned_from_is_said(made, command, tmp_path):
     folder, model, photos = made
-    done = command("evaluate", model, photos, "--report", folder / "r.html")
+    done = command("evaluate", model, photos, "--report", tmp_path / "r.html")
     assert "40 of these photos were used for training" in done.out
-    assert "40 of which it had learned from" in (folder / "r.html").read_text()
-    told = json.loads(command("evaluate", model, photos, "--no-report", "--json").out)
-    assert told["known"] == 40
-    for name in ("brick", "grass", "gravel", "Straße & Café"):
-        shutil.rmtree(photos / name)
-    (photos / "brick").mkdir()
-    shutil.copy(next((folder / "more cat" / "cat").iterdir()), photos / "brick")
-    assert "used for training" not in command("evaluate", model, photos, "--no-report").out
+    assert "40 of which it had learned from" in (tmp_path / "r.html").read_text()
+    assert json.loads(command("evaluate", model, photos, "--no-report", "--json").out)["known"] == 40
+    (tmp_path / "new" / "brick").mkdir(parents=True)
+    shutil.copy(next((folder / "more cat" / "cat").iterdir()), tmp_path / "new" / "brick")
+    assert "used for training" not in command("evaluate", model, tmp_path / "new", "--no-report").out
 
 
 def test_so_many_photos_that_a_header_would_burst_are_not_kept(monkeypatch):

@@ -196,8 +196,8 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory):
-    """Opens connections to a server that waits half a second for heads and bodies."""
-    wanted = settings(tmp_path_factory.mktemp("hasty"), {"body_seconds": 0.5, "header_seconds": 0.5})
+    """Opens connections to a server that waits one second for heads and bodies."""
+    wanted = settings(tmp_path_factory.mktemp("hasty"), {"body_seconds": 1.0, "header_seconds": 1.0})
     with threaded(wanted) as port:
         yield lambda: socket.create_connection(("127.0.0.1", port), timeout=60)
 

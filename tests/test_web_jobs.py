@@ -161,8 +161,7 @@ def test_jobs_wait_for_one_another_and_only_so_many(jobs, everything, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("error", "word"),
-    [(OSError(errno.ENOSPC, "No space"), "No space"), (RuntimeError("x"), "a fault of the server")],
+    ("error", "word"), [(OSError(errno.ENOSPC, "No space"), "No space"), (RuntimeError("x"), "a fault of the server")]
 )
 def test_a_job_that_cannot_be_kept_fails_and_the_next_has_its_turn(jobs, workspace, monkeypatch, quick, error, word):
     def fail(*arguments, **named):

@@ -19,7 +19,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 if TYPE_CHECKING:
     from .bags.bags import Bags
     from .bags.boxes import Dense, Patch
-    from .bags.cache import Filled
+    from .bags.described import Filled
     from .bags.extract import Extractor
     from .bags.fill import fill
     from .bags.recipe import Recipe
@@ -46,7 +46,7 @@ _MODULES = {
     "Dense": "bags.boxes",
     "Evidence": "models.evidence",
     "Extractor": "bags.extract",
-    "Filled": "bags.cache",
+    "Filled": "bags.described",
     "ImageClassifier": "classifier",
     "LocalNBNN": "voters.nbnn",
     "Match": "models.evidence",

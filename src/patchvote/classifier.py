@@ -6,42 +6,33 @@ needs scikit-learn; prediction does not, and therefore starts in a fraction of t
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
-from .bags.extract import Described, Extractor
+from .bags.extract import Extractor
 from .bags.recipe import Recipe
-from .errors import PatchvoteError, PhotoError, not_fitted
 from .models import arguments
-from .models.answers import Answer
-from .models.evidence import Evidence, evidence_without
+from .models.answering import Answering, Labels, Shown
+from .models.evidence import evidence_without
 from .models.file import Saved
-from .models.model import Model, network_of
-from .models.predictor import Predictor, check_network, learned_from
-from .models.scores import Scores, scores_of, strangers_of
+from .models.model import network_of
+from .models.predictor import Predictor, check_network
 from .networks.bases import basis_of
-from .photos.find import Found, PassedOver, Photo, Source, find_photos, labelled
+from .photos.find import Source, find_photos, labelled
 from .utils.engine import Engine
-from .utils.parameters import Parameters
 from .utils.remote import place
-from .utils.terminal import Progress, as_progress, none_readable
+from .utils.terminal import as_progress
 from .voters.registry import scorer_class
-from .voters.votes import NONE
 
 if TYPE_CHECKING:
-    from .bags.cache import Filled, Kept
-    from .models.fit import Fitted, Learned
+    from .models.fit import Fitted
     from .networks import Backbone
 
 
-class ImageClassifier(Parameters):
+class ImageClassifier(Answering):
     """Learns to tell photos apart from a few examples of each class, and shows why.
 
     It is an estimator of scikit-learn (`clone`, `cross_val_score`, `GridSearchCV`) whose samples are photos. A pickle
@@ -59,10 +50,8 @@ class ImageClassifier(Parameters):
     cache : path, None or False
         Folder to keep what voters learn and answer from, so that a photo goes through the network once; the user's
         cache folder by default. False keeps nothing.
-    jobs : int, optional
-        Number of threads; one per core by default.
-    seed : int, default 0
-        Seed of all random choices.
+    jobs, seed : int
+        Number of threads, by default one per core, and seed of all random choices.
     backbone : Backbone, optional
         Network that is already loaded, used instead of the one that the recipe names.
     device : {"cpu", "cuda", "mps"}, default "cpu"
@@ -77,10 +66,9 @@ class ImageClassifier(Parameters):
         to `evaluate`, whichever was last; None after `load` and `adapt`.
     skipped, passed_over : list of PhotoError, and PassedOver
         Photos that could not be read in the last call, and files in its folder that are no photos.
-    known : int
-        Number of photos of the last `answers`, `evaluate`, `suggest` or `add` that the model had learned from.
-    filled : Filled
-        Numbers of photos that the last learning or adapting took from the cache and from the network.
+    known, filled : int and Filled
+        Number of photos of the last `answers`, `evaluate`, `suggest` or `add` that the model had learned from; numbers
+        of those that the last learning or adapting took from the cache and from the network.
     refusal : str or None
         Reason why the last call did not adapt the model although it was asked to; the model is then unchanged.
     before : Scores or None
@@ -109,55 +97,12 @@ class ImageClassifier(Parameters):
     ) -> None:
         self._kind = arguments.kind_of_voter(voter)
         arguments.check_settings(budget, seed)
-        self.voter, self.budget, self.cache, self.seed = voter, budget, cache, seed
+        super().__init__(Extractor(recipe, backbone=backbone, jobs=jobs, device=device), cache)
+        self.voter, self.budget, self.seed, self.recipe = voter, budget, seed, self.extractor.recipe
         self.jobs, self.backbone, self.device = jobs, backbone, device
-        self.extractor = Extractor(recipe, backbone=backbone, jobs=jobs, device=device)
-        self.recipe = self.extractor.recipe
-        self._predictor: Predictor | None = None
-        self._saved = Saved()
-        self._photos: dict[str, Photo] = {}
-        self._mistakes: Callable[[], Iterator[Evidence]] = lambda: iter(())  # made when a report is written
-        self.scores: Scores | None = None
-        self.before: Scores | None = None
-        self.skipped: list[PhotoError] = []
-        self.passed_over = PassedOver()
-        self.known = self.newly_rejected = self.newly_named = 0
         self.added: dict[str, int] = {}
         self.forgotten: list[str] = []
-        self.filled: Filled | None = None
-        self.refusal: str | None = None
-        self.damaged: list[str] = []
-
-    @property
-    def predictor(self) -> Predictor:
-        """The model with its network, which answers."""
-        if self._predictor is None:
-            raise not_fitted("this classifier has learned nothing yet: call fit, or load a model.")
-        return self._predictor
-
-    @property
-    def model(self) -> Model:
-        """Model that was learned."""
-        return self.predictor.model
-
-    @model.setter
-    def model(self, model: Model) -> None:
-        self._predictor = Predictor(model, self.extractor, self.cache)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Classes that the model distinguishes, sorted."""
-        return self.model.classes
-
-    @property
-    def classes_(self) -> npt.NDArray[np.str_]:
-        """Classes that the model distinguishes, sorted, as scikit-learn names them."""
-        if self._predictor is None:
-            raise AttributeError("classes_: this classifier has learned nothing yet.")
-        return np.array(self.classes)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._predictor is not None
+        self._saved = Saved()
 
     def __getstate__(self) -> dict[str, Any]:
         model = None if self._predictor is None else self.model
@@ -174,11 +119,11 @@ class ImageClassifier(Parameters):
     def fit(
         self,
         photos: Source,
-        labels: Sequence[str] | None = None,
+        labels: Labels = None,
         *,
         target: Source | None = None,
         insist: bool = False,
-        progress: Progress | bool | None = None,
+        progress: Shown = None,
         engine: Engine | None = None,
         held_out: float | Collection[str] | None = None,
     ) -> Self:
@@ -186,39 +131,43 @@ class ImageClassifier(Parameters):
 
         Parameters
         ----------
-        photos : Source
-            A folder with one folder per class, a manifest, or a list of photos.
-        labels : sequence of str, optional
-            Classes of the photos; needed for a list, otherwise taken from folders or manifest.
+        photos, labels
+            A folder with one folder per class, a manifest, or a list of photos, which needs the class of each.
         target, insist
             Photos like those to be predicted, if they differ from the labelled ones, to adapt to (see `adapt`).
         progress : function or bool, optional
             Called with the name of the stage, how much of it is done, and its total; True shows them.
         engine : Engine, optional
-            Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL. The model is
-            the same up to rounding.
+            Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL.
         held_out : float or collection of str, optional
             Share of the photos of every class, or names of the photos, on which settings are chosen and the accuracy is
             measured; they are learned as well in the end. By default a fifth, and of few photos each fifth in turn.
         """
-        from .models.fit import fit_model, voter_for
+        from .models.fit import fit_model, learned_from, voter_for
 
-        arguments.check_held_out(held_out)
-        seconds, progress, found = {"network": 0.0}, as_progress(progress), labelled(photos, labels, 2)
+        progress, found = as_progress(progress), labelled(photos, labels, 2)
         arguments.check_classes(found)
-        held_out = arguments.names_to_hold_out(held_out, found)
+        held_out = arguments.held_out_of(held_out, found)
         others = None if target is None else find_photos(target)
         self.passed_over, self.refusal = found.passed_over, None
         if others is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += others.passed_over.without_folders()
             arguments.check_target(self._kind)
         kept = scorer_class(self._kind).learns_from(basis_of(self.extractor.backbone.spec))
-        with self._learned(found, kept, progress, seconds, engine) as learned:
+        with learned_from(self._described(found, kept, progress, engine), kept, self.extractor) as learned:
             arguments.check_readable(learned.labels, self.skipped)
-            more: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "progress": progress, "seconds": seconds}
-            voter = voter_for(self.voter, self.seed)
-            fitted = fit_model(learned, voter, self.extractor, **more, engine=engine, held_out=held_out)
-        self.model = fitted.model
+            fitted = fit_model(
+                learned,
+                voter_for(self.voter, self.seed),
+                self.extractor,
+                budget=self.budget,
+                seed=self.seed,
+                progress=progress,
+                seconds={"network": self.filled.seconds if self.filled else 0.0},
+                engine=engine,
+                held_out=held_out,
+            )
+        self.model, self._photos = fitted.model, {photo.name: photo for photo in found}
         if others is not None:
             filled, skipped = self.filled, self.skipped
             self._adapt_to(others, insist, progress, engine)
@@ -226,41 +175,8 @@ class ImageClassifier(Parameters):
         self._measured(fitted)
         return self
 
-    def adapt(
-        self,
-        photos: Source,
-        *,
-        insist: bool = False,
-        progress: Progress | bool | None = None,
-        engine: Engine | None = None,
-    ) -> Self:
-        """Adapt the model to photos like these, whose classes need not be known (see `Adapted`).
-
-        Photos that the model rejects before stay rejected. If adapting looks unsafe (most photos are rejected, or the
-        answers collapse onto few classes), the model is unchanged, `refusal` says why, and an `AdaptationWarning` is
-        issued. An adapted model cannot learn or forget: change the model before, and adapt it again.
-
-        Parameters
-        ----------
-        photos : Source
-            Photos to adapt to.
-        insist : bool, default False
-            Adapt even if that looks unsafe, and reject nothing: use it if all photos show the model's classes.
-        progress, engine
-            As for `fit`; adapting itself runs in this process.
-        """
-        found = find_photos(photos)
-        self.passed_over = found.passed_over.without_folders()
-        self._adapt_to(found, insist, progress, engine)
-        return self
-
     def add(
-        self,
-        photos: Source,
-        labels: Sequence[str] | None = None,
-        *,
-        progress: Progress | bool | None = None,
-        engine: Engine | None = None,
+        self, photos: Source, labels: Labels = None, *, progress: Shown = None, engine: Engine | None = None
     ) -> Self:
         """Learn more photos, of known or new classes; those learned before need not be there any more.
 
@@ -269,14 +185,17 @@ class ImageClassifier(Parameters):
         `skipped`. Parameters as for `fit`.
         """
         from .models.add import add_to_model
+        from .models.fit import learned_from
 
-        seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
+        found = labelled(photos, labels, 1)
         arguments.check_classes(found)
         self.passed_over, self.refusal = found.passed_over, None
         basis = getattr(self.model.scorer, "basis", None)  # it may be older than that of the network
         kept = self.model.scorer.learns_from(basis_of(self.extractor.backbone.spec) if basis is None else basis)
-        with self._learned(found, kept, progress, seconds, engine) as learned:
+        with learned_from(self._described(found, kept, progress, engine), kept, self.extractor) as learned:
+            seconds = {"network": self.filled.seconds if self.filled else 0.0}
             fitted = add_to_model(learned, self.model, self.extractor, seed=self.seed, seconds=seconds)
+        self._photos = {photo.name: photo for photo in found}
         self.known, self.added = fitted.known, fitted.added
         self.skipped = [*self.skipped, *fitted.refused]
         if fitted.added:
@@ -287,11 +206,8 @@ class ImageClassifier(Parameters):
     def forget(self, photos: str | Collection[str]) -> Self:
         """Forget training photos: the model is that of a fit to the others. `forgotten` has their names.
 
-        Parameters
-        ----------
-        photos : str or collection of str
-            Names of photos, patterns of names such as "cat/2019*", SHA-256 digests of contents, or classes followed by
-            a slash ("cat/").
+        `photos` are names, patterns of names such as "cat/2019*", SHA-256 digests of contents, or classes followed by a
+        slash ("cat/").
         """
         from .models.add import forget
 
@@ -307,242 +223,12 @@ class ImageClassifier(Parameters):
             explain = functools.partial(evidence_without, fitted.without, fitted.left_out)
             self._mistakes = functools.partial(self.predictor.mistakes, fitted.left_out, self._photos, explain)
 
-    def _adapt_to(
-        self, photos: Found, insist: bool, progress: Any, engine: Engine | None, threshold: float | None = None
-    ) -> list[Described]:
-        """Adapt to photos, or set `refusal`; return what was read of them."""
-        arguments.check_adapts(self.model)
-        items = list(self._described(photos, self.model.scorer.needs(), progress, engine))
-        self._predictor, self.refusal = self.predictor.adapted(items, insist, threshold)
-        self.scores, self._mistakes = None, lambda: iter(())
-        return items
-
-    @contextlib.contextmanager
-    def _learned(
-        self, photos: Found, kept: Kept, progress: Any, seconds: dict[str, float], engine: Engine | None
-    ) -> Iterator[Learned]:
-        """Extract photos, and yield what is learned from them."""
-        self._photos = {photo.name: photo for photo in photos}
-        with learned_from(self._described(photos, kept, progress, engine), kept, self.extractor) as learned:
-            seconds["network"] += self.filled.seconds if self.filled else 0.0
-            yield learned
-
-    def _described(self, photos: list[Photo], kept: Kept, progress: Any, engine: Engine | None) -> Iterator[Described]:
-        """Yield what is kept of the bags of photos, from the cache or the network, and record what was done."""
-        from .bags.cache import Filled, damage, described
-
-        tell, filled = as_progress(progress), Filled(len(photos))
-        more: dict[str, Any] = {"cache": self.cache, "engine": engine, "filled": filled}
-        if tell is not None:
-            more["progress"] = lambda filled: tell("extract", filled.done, filled.photos)
-        self.filled, self.skipped = filled, []
-        try:
-            for item in described(photos, self.extractor, kept, **more):
-                yield dataclasses.replace(item, whole=None)  # a megabyte per photo, of which only moments are kept
-        finally:
-            self.skipped = list(filled.skipped)
-            self.damaged += damage(filled.damaged)
-
-    # --- answering --------------------------------------------------------------------------------------------------
-
-    def answers(
-        self,
-        photos: Source,
-        *,
-        threshold: float | None = None,
-        adapt: bool = False,
-        insist: bool = False,
-        progress: Progress | bool | None = None,
-        engine: Engine | None = None,
-    ) -> Iterator[Answer]:
-        """Yield one answer per photo, in order; a photo that cannot be read gets an answer with the reason.
-
-        Parameters
-        ----------
-        photos : Source
-            Photos to predict.
-        threshold : float, optional
-            Share of the photos of known classes that may be rejected as "none of these"; by default that of the model,
-            0.05. A photo is rejected if its familiarity is below.
-        adapt, insist : bool, default False
-            Adapt the model to all of the photos first (see `adapt`), if they are from another camera, place or style
-            than those it learned from. If that looks unsafe, the unchanged model answers.
-        progress, engine
-            As for `fit`: progress of adapting, and an engine whose workers answer with the model from its file, or only
-            extract the photos to adapt to.
-        """
-        self.model.limit(threshold)  # refuse a wrong one before any work is done
-        self.refusal, self.newly_rejected, self.newly_named = None, 0, 0
-        found = self._begin(find_photos(photos))
-        if not adapt:
-            for answer in self.predictor.answers(found, threshold, engine):
-                self._record(answer)
-                yield answer
-            return
-        before = self.predictor
-        items = self._adapt_to(found, insist, progress, engine, threshold)
-        for item in items:
-            answer = self.predictor.answer(item, threshold)
-            if self.refusal is None:
-                was_rejected = before.answer(item, threshold).rejected
-                self.newly_rejected += answer.rejected and not was_rejected
-                self.newly_named += was_rejected and not answer.rejected
-            yield answer
-
-    def predict(self, photos: Source) -> npt.NDArray[np.str_]:
-        """Return the likeliest class of each photo, however unlikely; `predict_or_none` also rejects.
-
-        A photo that cannot be read raises a `PhotoError`; `answers` continues after such photos.
-        """
-        return np.asarray(np.array(self.classes)[self.predict_proba(photos).argmax(axis=1)])
-
-    def predict_or_none(self, photos: Source, none: Any = NONE, *, threshold: float | None = None) -> npt.NDArray[Any]:
-        """Return the class of each photo, or `none` where it looks like none of them; `threshold` as for `answers`."""
-        self.model.limit(threshold)
-        answers = self.predictor.readable(find_photos(photos), threshold)
-        return np.array([none if answer.rejected else answer.likeliest for answer in answers], object)
-
-    def predict_proba(self, photos: Source) -> npt.NDArray[np.float64]:
-        """Return the probability of each class of `classes` for each photo; raises as `predict` does."""
-        answers = self.predictor.readable(find_photos(photos))
-        return np.stack([np.asarray(answer.probabilities) for answer in answers])
-
-    def suggest(self, photos: Source, count: int = 20, *, progress: Progress | None = None) -> list[Answer]:
-        """Return the answers for the unlabelled photos that would teach the model most, the most uncertain first.
-
-        They are uncertain and unlike one another (`next_labels`). Photos that the model has learned from are left out
-        (`known` counts them), as are those that cannot be read (`skipped`); of copies, one is enough.
-        """
-        return self.predictor.suggested(self._begin(find_photos(photos)), count, self._record, progress)
-
-    def explain(self, photo: Source, label: str | None = None) -> Evidence:
-        """Return the evidence of one photo: where its votes come from.
-
-        Parameters
-        ----------
-        photo : Source
-            Photo to explain.
-        label : str, optional
-            Class to find matches for, where the voter stores training photos; the likeliest by default.
-        """
-        found = find_photos(photo)
-        if len(found) != 1:
-            raise PatchvoteError(f"evidence of one photo is returned, got {len(found)}: explain_each takes many.")
-        (explained,) = self.predictor.explained(found, label)
-        if isinstance(explained, PhotoError):
-            raise explained
-        return explained
-
-    def explain_each(self, photos: Source, label: str | None = None) -> Iterator[Evidence]:
-        """Yield the evidence of photos, in order; those that cannot be read are left out, and listed in `skipped`."""
-        for explained in self.predictor.explained(self._begin(find_photos(photos)), label):
-            if isinstance(explained, PhotoError):
-                self.skipped.append(explained)
-            else:
-                yield explained
-
-    def _begin(self, found: Found) -> Found:
-        self.passed_over, self.skipped, self.known = found.passed_over, [], 0
-        return found
-
-    def _record(self, answer: Answer) -> None:
-        self.known += answer.known
-        if answer.error is not None:
-            self.skipped.append(answer.error)
-
-    # --- measuring --------------------------------------------------------------------------------------------------
-
-    def evaluate(
-        self,
-        photos: Source,
-        labels: Sequence[str] | None = None,
-        *,
-        unknown: Source | None = None,
-        threshold: float | None = None,
-        adapt: bool = False,
-        insist: bool = False,
-        progress: Progress | bool | None = None,
-        engine: Engine | None = None,
-    ) -> Scores:
-        """Compare the answers for labelled photos with their labels; unreadable photos are left out and in `skipped`.
-
-        Parameters
-        ----------
-        photos, labels
-            Labelled photos, as for `fit`.
-        unknown : Source, optional
-            Photos of classes that the model does not know, to measure how many are rejected: `strangers` of the result.
-        threshold, adapt, insist, progress, engine
-            As for `answers`; `before` has the scores before adapting, which does not use the labels.
-        """
-        self.before, self.refusal, progress, before = None, None, as_progress(progress), self.predictor
-        before.model.limit(threshold)
-        found, strangers = labelled(photos, labels, 1), Found() if unknown is None else find_photos(unknown)
-        arguments.check_known(self.classes, found, strangers)
-        self._begin(found).passed_over += strangers.passed_over.without_folders()
-        expected = {photo.name: str(photo.label) for photo in found}
-        if adapt:
-            items = self._adapt_to(found, insist, progress, engine, threshold)
-            self.before = scores_of(
-                before.model, (before.answer(item, threshold) for item in items), expected, threshold
-            )
-            answers = [self.predictor.answer(item, threshold) for item in items]
-            self.known = sum(answer.known for answer in answers)
-        else:
-            answers = list(before.answers(found, threshold, engine, "evaluate", progress))
-            for answer in answers:
-                self._record(answer)
-        scores = scores_of(self.model, answers, expected, threshold)
-        if scores is None:
-            raise PatchvoteError(f"{none_readable(len(found))} {self.skipped[0]}")
-        self.scores, self._photos = scores, {photo.name: photo for photo in found}
-        self._mistakes = functools.partial(self.predictor.mistakes, scores, self._photos)
-        if strangers:
-            answers = list(self.predictor.answers(strangers, threshold, engine, "unknown", progress))
-            self.skipped += [answer.error for answer in answers if answer.error is not None]
-            self.scores = dataclasses.replace(scores, strangers=strangers_of(self.model, answers, strangers, threshold))
-        return self.scores
-
-    def score(self, photos: Source, labels: Sequence[str] | None = None) -> float:
-        """Return the accuracy on labelled photos, as `evaluate` measures it; `scores` stays as it is."""
-        kept = self.scores, self._mistakes, self._photos, self.before
-        try:
-            return self.evaluate(photos, labels).accuracy
-        finally:
-            self.scores, self._mistakes, self._photos, self.before = kept
-
-    def report(
-        self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = (), origin: str = ""
-    ) -> None:
-        """Write the results of the last `fit` or `evaluate` to one HTML file.
-
-        Parameters
-        ----------
-        path : path
-            File to write.
-        title, measured : str
-            Title of the report, and description of the photos on which the answers were measured.
-        examples : sequence of Source
-            Photos to show beside the parts that vote for their classes.
-        origin : str
-            Digest of what the report is of; `patchvote evaluate` replaces its own report of the same.
-        """
-        from .models.report.page import write_report
-
-        shown = [self.explain(photo) for photo in examples]
-        write_report(path, self.model, self.scores, self._mistakes(), shown, title=title, kind=measured, origin=origin)
-
     # --- storing ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, memory: bool = True) -> None:
         """Write the model to one file, atomically, unless another process has changed the file since it was read.
 
-        Parameters
-        ----------
-        path : path
-            File to write.
-        memory : bool, default True
-            Whether to write what `add`, `forget` and adapting need: with the default voter, 30 kB per photo.
+        With `memory`, what `add`, `forget` and adapting need is written too: with the default voter, 30 kB per photo.
         """
         self._saved = self._saved.write(self.model if memory else self.model.without_memory(), path)
 
@@ -564,15 +250,8 @@ class ImageClassifier(Parameters):
     ) -> Self:
         """Read a model from a file. No code in the file is run, and the network must be the one it was trained with.
 
-        Parameters
-        ----------
-        path : path
-            File of the model.
-        network : str, optional
-            Network of the model, needed if it is neither embedded nor an ONNX file beside the model: such a name is not
-            taken from the file, because it can run code, open files or download.
-        jobs, cache, seed, backbone, device
-            Same as for the class.
+        The `network` has to be named if it is neither embedded nor an ONNX file beside the model: such a name is not
+        taken from the file, because it can run code, open files or download. Other arguments are as for the class.
         """
         model, saved = Saved.read(path)
         recipe, more = model.recipe, {"jobs": jobs, "backbone": backbone, "device": device}

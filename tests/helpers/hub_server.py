@@ -88,18 +88,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         large = ".onnx" in file
         etag = (hashlib.sha256(data) if large else hashlib.sha1(b"blob %d\0" % len(data) + data)).hexdigest()
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
-        code, start = 200, 0
-        if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
-            code, start = 206, int(found[1])
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        part = data[start:]
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{etag}"'}
+        headers["Content-Length"] = str(len(data))
         if body and self.hub.breaks and large:
-            self._begin(code, headers | {"Content-Length": str(len(part))})
-            self.wfile.write(part[: len(part) // 2] if start == 0 else b"")
+            self._begin(200, headers)
+            self.wfile.write(data[: len(data) // 2])
             self.close_connection = True
             return
-        self._send(code, part if body else b"", headers | {"Content-Length": str(len(part))})
+        self._send(200, data if body else b"", headers)
 
     def _error(self, code: int, name: str, headers: dict[str, str] | None = None) -> None:
         self._send(code, b"{}", {"X-Error-Code": name, "Content-Type": "application/json", **(headers or {})})

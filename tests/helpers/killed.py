@@ -16,7 +16,7 @@ PROCESSES.set_forkserver_preload(
         "patchvote.classifier",
         "patchvote.models.fit",
         "patchvote.models.add",
-        "patchvote.bags.cache",
+        "patchvote.bags.described",
         "PIL.PngImagePlugin",
     ]
 )

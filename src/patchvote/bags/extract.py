@@ -351,16 +351,8 @@ class ExtractorJob:
 
     extractor: Callable[[], Extractor]
     fingerprint: str
-
-    @property
-    def name(self) -> str:
-        """Name of the stage, for a dashboard."""
-        return "extract"
-
-    @property
-    def per_task(self) -> int:
-        """Number of photos that a worker gets at once."""
-        return _PER_TASK
+    name: str = dataclasses.field(default="extract", kw_only=True)
+    per_task: int = dataclasses.field(default=_PER_TASK, kw_only=True)
 
     def made(self) -> Extractor:
         """Make the extractor of a worker, and check its network."""

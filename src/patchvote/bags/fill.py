@@ -26,7 +26,7 @@ from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.terminal import none_readable
 from .bags import Bags
-from .cache import Filled
+from .described import Filled
 from .extract import Described, Extractor, ExtractorJob, check_files, lost_photo
 from .recipe import Recipe
 from .shards import DTYPES, ENDING, SET_ASIDE, SHARD_BYTES, Entry, Shard, ShardWriter, is_own_name, shard_files
@@ -38,24 +38,12 @@ _SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a lat
 
 @dataclasses.dataclass
 class StoreFilled(Filled):
-    """What was done so far to fill a store.
+    """What was done so far to fill a store."""
 
-    Attributes
-    ----------
-    reused : int
-        Photos whose content was in the store under another name or label; its bag was reused.
-    forgotten : int
-        Photos removed from the store: moved to another name, or not readable any more.
-    others : int
-        Photos of the store that were not requested; they stay.
-    descriptors : int
-        Number of descriptors that were extracted.
-    """
-
-    reused: int = 0
-    forgotten: int = 0
-    others: int = 0
-    descriptors: int = 0
+    reused: int = 0  # photos whose content was in the store under another name or label: its bag was reused
+    forgotten: int = 0  # photos removed from the store: moved to another name, or not readable any more
+    others: int = 0  # photos of the store that were not requested; they stay
+    descriptors: int = 0  # that were extracted
 
     @property
     def done(self) -> int:

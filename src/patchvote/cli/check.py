@@ -137,26 +137,30 @@ def check(
 
     No photo is touched, except with --move, --apply or --undo.
     """
+    from ..bags.extract import Extractor
+    from ..models.check.check import check_photos
+
     root, tests = photos.photos, test or []
     if moving != Moving():
         moving.check(root)
     if moving.apply is not None or moving.undo is not None:
-        for option, value in {"--test": test, "--output": output, "--report": report.report}.items():
-            if value is not None:
-                raise MistypedError(f"--apply and --undo check nothing: leave out {option}.")
-        done = moving.carry_out(moving.moves(root), root)
-        _tell({}, [], done, printing)
+        if test or output or report.report:
+            raise MistypedError("--apply and --undo check nothing: leave out --test, --output and --report.")
+        _tell({}, [], moving.carry_out(moving.moves(root), root), printing)
         return
     check_list(output)
     page = report.file(default := Path(f"{base_name(root)}-check.html"))
     bags, origin = cache.folder(root), origin_of([root])
     outputs, renewed = [(page, Kind.report), (output, Kind.suspects)], {} if report.report else {default: origin}
-    network = describing.network
-    check_written(outputs, [root, *tests], network, force=force, renewed=renewed, columns=photos.named)
+    check_written(outputs, [root, *tests], describing.network, force=force, renewed=renewed, columns=photos.named)
     others = _test_photos(photos, tests, is_moving=moving.move is not None)
     photos.tell_hints()
-    with cache.interruption():
-        checked = _checked(photos, others, describing, bags, machine, printing.quiet)
+    with cache.interruption(), progress_line("extract", printing.quiet) as progress:
+        extractor = Extractor(describing.recipe(), **machine.settings)
+        checked = check_photos(photos.source(), extractor, test=others, cache=bags, progress=progress)
+    passed_over = checked.passed_over  # the advice says how to read such photos, too
+    say(*(f"skipped {error}" for error in checked.skipped), *passed_over.sentences(advice=False))
+    say(*([] if printing.quiet else passed_over.advice()))
     if page:
         _write_page(page, checked, photos, origin)
     if output:
@@ -168,7 +172,7 @@ def check(
     if moving.move:
         done = moving.carry_out(moving.moves_of_suspects(root, checked), root)
         done["left"] = sum(not suspect.is_movable for suspect in checked.suspects)
-    _tell(record, lines, done, printing, skipped=bool(checked.skipped or checked.passed_over.types))
+    _tell(record, lines, done, printing, skipped=bool(checked.skipped or passed_over.types))
 
 
 def _test_photos(photos: Labelled, tests: Sequence[Path], *, is_moving: bool) -> Path | Found | None:
@@ -188,28 +192,6 @@ def _test_photos(photos: Labelled, tests: Sequence[Path], *, is_moving: bool) ->
             f"--test names the same files, such as {shared[0]}. Leave out --move, or name other files as test photos."
         )
     return others
-
-
-def _checked(
-    photos: Labelled,
-    others: Path | Found | None,
-    describing: Describing,
-    cache: Path | bool | None,
-    machine: Machine,
-    quiet: bool,
-) -> Checked:
-    """Check the photos, and say what cannot be read."""
-    from ..bags.extract import Extractor
-    from ..models.check.check import check_photos
-
-    extractor = Extractor(describing.recipe(), **machine.settings)
-    with progress_line("extract", quiet) as progress:
-        checked = check_photos(photos.source(), extractor, test=others, cache=cache, progress=progress)
-    say(*(f"skipped {error}" for error in checked.skipped))
-    say(*checked.passed_over.sentences(advice=False))  # the lines of advice say how to read such photos, too
-    if not quiet:
-        say(*checked.passed_over.advice())
-    return checked
 
 
 def _write_page(page: Path, checked: Checked, photos: Labelled, origin: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..models.scores import Scores
 
 _MAX_LISTED_CLASSES = 30  # classes that are printed: those that are found least
+_MAX_SHOWN_CLASSES = 10  # unknown classes that are printed: those that are rejected least
 
 
 def evaluate(
@@ -125,4 +126,9 @@ def _scores_lines(scores: Scores) -> list[str]:
             f"rejected, at the price of {100 * scores.rejected.mean():.1f} % of the photos above; AUROC "
             f"{strangers.auroc(scores.decisive):.3f}"
         )
+        rows = [row for row in strangers.by_class() if row[0]][:_MAX_SHOWN_CLASSES]
+        columns = max((width(printable(label)) for label, *_ in rows), default=0)
+        for label, images, out, most in rows:
+            others = f", the others named {most} mostly" if most else ""
+            lines.append(f"  {padded(printable(label), columns)} {100 * out / images:5.1f} % of {images:,}{others}")
     return lines

@@ -112,14 +112,12 @@ def _sentence(filled: StoreFilled, store: Path) -> str:
     if filled.extracted:
         rate = filled.extracted / max(filled.seconds, 1e-9)
         parts[0] += f" ({filled.descriptors:,} descriptors, {rate:.1f} photos per second)"
-    if filled.kept:
-        parts.append(f"{filled.kept:,} were there already")
-    if filled.reused:
-        parts.append(f"{filled.reused:,} copied from photos with the same content")
-    if filled.forgotten:
-        parts.append(f"{filled.forgotten:,} removed, because they were moved or can no longer be read")
-    if filled.skipped:
-        parts.append(f"{len(filled.skipped):,} skipped (listed above)")
-    if filled.others:
-        parts.append(f"{filled.others:,} others stay in the store although they are not among these photos")
-    return f"{store}: " + "; ".join(parts) + "."
+    counts = {
+        "were there already": filled.kept,
+        "copied from photos with the same content": filled.reused,
+        "removed, because they were moved or can no longer be read": filled.forgotten,
+        "skipped (listed above)": len(filled.skipped),
+        "others stay in the store although they are not among these photos": filled.others,
+    }
+    parts += [f"{count:,} {what}" for what, count in counts.items() if count]
+    return f"{store}: {'; '.join(parts)}."

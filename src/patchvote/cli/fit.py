@@ -11,7 +11,7 @@ import typer
 
 from ..utils.marks import Kind
 from ..utils.remote import place
-from ..utils.terminal import counted, show, show_json
+from ..utils.terminal import counted, show, show_json, some
 from ..voters.registry import OWN
 from .options import (
     Cache,
@@ -156,7 +156,6 @@ def fit_lines(classifier: ImageClassifier) -> list[str]:
         few_classes,
         few_sentences,
         rejection_sentence,
-        some,
     )
 
     about, model = classifier.model.about, classifier.model

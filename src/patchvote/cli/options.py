@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 import itertools
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -237,32 +236,28 @@ class Describing:
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a dataclass by an option per field."""
-    kinds = typing.get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
-    parameters = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        fields = {name: parameter.default}
-        types: Mapping[str, Any] = kinds
-        if name in groups:
-            fields = {
-                field.name: inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-                for field in dataclasses.fields(groups[name])
-            }
-            types = typing.get_type_hints(groups[name], include_extras=True)
-        parameters += [
-            inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[field])
-            for field, default in fields.items()
-        ]
+    parameters = _parameters(command)
+    classes: dict[str, Any] = {
+        name: one.annotation for name, one in parameters.items() if dataclasses.is_dataclass(one.annotation)
+    }
+    groups = {name: _parameters(group) for name, group in classes.items()}
 
     def run(**values: Any) -> None:
         for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
+            values[name] = classes[name](**{option: values.pop(option) for option in group})
         command(**values)
 
-    functools.update_wrapper(run, command, ("__name__", "__doc__"))
-    del run.__wrapped__  # type: ignore[attr-defined]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    options = [one for name, single in parameters.items() for one in groups.get(name, {name: single}).values()]
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     return run
+
+
+def _parameters(called: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function or class, with their types."""
+    types = typing.get_type_hints(called, include_extras=True)
+    parameters = inspect.signature(called).parameters
+    return {name: one.replace(kind=one.KEYWORD_ONLY, annotation=types[name]) for name, one in parameters.items()}
 
 
 def check_insist(insist: bool, needs: object, option: str) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import PhotoError
 from ..utils.marks import Kind
 from ..utils.terminal import counted, say
 from .options import (
@@ -30,8 +29,9 @@ if TYPE_CHECKING:
     from ..classifier import ImageClassifier
     from ..models.answers import Answer
     from ..models.sorting import Sorter
-    from ..photos.find import Found
 
+Counts = collections.Counter[str]  # of photos: all, and those that were not read or were rejected
+_WHOLE = "Answers that were printed, and files that were written, are complete."
 _MAX_REASONS = 5  # photos that could not be sorted of which the reason is printed
 
 
@@ -58,37 +58,13 @@ class Sorting:
         elif self.link or self.move:
             raise MistypedError(f"{'--link' if self.link else '--move'} can be used only with --sort-into DIR.")
 
-    def each(
-        self, answers: Iterator[Answer], photos: Found, classes: Sequence[str], quiet: bool, counts: Counts
-    ) -> Iterator[Answer]:
-        """Put each photo into the folder of its class, then yield its answer; at the end, say how many went where."""
-        if self.sort_into is None:
-            yield from answers
-            return
+    def sorter(self, classes: Sequence[str]) -> Sorter | None:
+        """Return what puts photos into folders, if that is wanted."""
         from ..models.sorting import Sorter
         from ..photos.placing import How
 
         how = How.link if self.link else How.move if self.move else How.copy
-        sorter = Sorter(self.sort_into, classes, how)
-        sources = {photo.name: photo.source for photo in photos}
-        answered = []
-        try:
-            for answer in answers:
-                if self.move:  # once all photos have been read: a later one may be a link to this one
-                    answered.append(answer)
-                else:
-                    _put(sorter, answer, sources[answer.name], counts)
-                yield answer
-            for answer in answered:
-                _put(sorter, answer, sources[answer.name], counts)
-        finally:  # after Ctrl-C as well: every photo that was sorted is whole
-            if (more := counts["unsorted"] - _MAX_REASONS) > 0:
-                say(f"{counted(more, 'photo')} more cannot be {how} into {self.sort_into}.")
-            if not quiet:
-                say(sorter.summary())
-
-
-Counts = collections.Counter[str]  # of photos: all, and those that were not read, were rejected, could not be sorted
+        return None if self.sort_into is None else Sorter(self.sort_into, classes, how)
 
 
 def predict(
@@ -124,21 +100,25 @@ def predict(
         is_adapted = adapting.adapt and classifier.refusal is None
         _tell_adapted(classifier, is_adapted and not printing.quiet)
         answers = _counted(itertools.chain([first], answers), counts)
-        answers = sorting.each(answers, found, classifier.classes, printing.quiet, counts)
+        if (sorter := sorting.sorter(classifier.classes)) is not None:
+            answers = sorter.each(answers, found)
         names, wanted = [photo.name for photo in found], Wanted(classifier.classes, top or 0, every)
-        with interruption(lambda: f"interrupted after {counts['all']:,} of {counted(len(found), 'photo')}. {_WHOLE}"):
-            more = {"adapted": is_adapted} if adapting.adapt else {}
-            print_answers(answers, names, wanted, output, printing, more)
+        more = {"adapted": is_adapted} if adapting.adapt else {}
+        try:
+            with interruption(
+                lambda: f"interrupted after {counts['all']:,} of {counted(len(found), 'photo')}. {_WHOLE}"
+            ):
+                print_answers(answers, names, wanted, output, printing, more)
+        finally:  # after Ctrl-C as well: every photo that was sorted is whole
+            if sorter is not None:
+                _tell_sorted(sorter, printing.quiet)
     if is_adapted and not printing.quiet:
         _tell_rejected(classifier, counts)
     say(*classifier.damaged, *classifier.passed_over.sentences())
     if counts["unread"] == counts["all"]:
         raise typer.Exit(FAILED)
-    if counts["unread"] or counts["unsorted"] or classifier.passed_over.types:
+    if counts["unread"] or (sorter and sorter.failed) or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
-
-
-_WHOLE = "Answers that were printed, and files that were written, are complete."
 
 
 def _counted(answers: Iterator[Answer], counts: Counts) -> Iterator[Answer]:
@@ -150,14 +130,12 @@ def _counted(answers: Iterator[Answer], counts: Counts) -> Iterator[Answer]:
         yield answer
 
 
-def _put(sorter: Sorter, answer: Answer, source: object, counts: Counts) -> None:
-    try:
-        if isinstance(source, Path):
-            sorter.put(answer, source)
-    except PhotoError as error:
-        counts["unsorted"] += 1
-        if counts["unsorted"] <= _MAX_REASONS:
-            say(error)
+def _tell_sorted(sorter: Sorter, quiet: bool) -> None:
+    say(*sorter.failed[:_MAX_REASONS])
+    if (more := len(sorter.failed) - _MAX_REASONS) > 0:
+        say(f"{counted(more, 'photo')} more could not be sorted.")
+    if not quiet:
+        say(sorter.summary())
 
 
 def _tell_adapted(classifier: ImageClassifier, is_adapted: bool) -> None:

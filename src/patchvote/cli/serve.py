@@ -31,16 +31,12 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Name by which browsers reach the server; may be repeated.")
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the workspaces.", show_default="your data folder")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the workspaces.", show_default="your data")] = None,
     queue: Annotated[int, typer.Option(min=1, help="Photos that may wait; further ones are refused with 429.")] = 200,
     network: Annotated[str | None, typer.Option(help="Network of MODEL, as for predict.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print a line per request: method, route, status and duration.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line per request.")] = False,
     *,
     machine: Machine,
 ) -> None:

@@ -29,7 +29,7 @@ def add(
     printing: Printing,
 ) -> None:
     """Train MODEL with more PHOTOS, of its classes or of new ones. The earlier photos are not needed."""
-    from ..models.updating import add_and_save
+    from ..models.file import change_and_save
 
     target, bags = output or model.model, cache.folder(photos.photos)
 
@@ -41,9 +41,10 @@ def add(
         more: dict[str, Any] = {"updated": [model.model], "columns": photos.named}
         model.check_written(classifier, [(target, Kind.model)], [photos.photos], **more)
         photos.tell_hints()
+        source = photos.source()
         with progress_line("extract", printing.quiet) as progress:
-            classifier, changed = add_and_save(
-                classifier, photos.source(), target, reload=read, progress=progress, engine=engine
+            classifier, changed = change_and_save(
+                classifier, lambda one: one.add(source, progress=progress, engine=engine), target, reload=read
             )
     tell_skipped(classifier)
     added = classifier.added if changed else {}
@@ -87,8 +88,8 @@ def forget(
     printing: Printing,
 ) -> None:
     """Make MODEL forget training photos or whole classes: as if it had been fitted without them."""
+    from ..models.file import change_and_save
     from ..models.report.card import accuracy_of
-    from ..models.updating import change_and_save
 
     target = output or model.model
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, NotRequired, Self, TypedDict
+from typing import Any, Self
 
 from ..utils.schema import either, listed, number, one_of, record, table, text, whole
 from ..voters.scorer import MAX_NAME
@@ -16,84 +16,32 @@ from ..voters.scorer import MAX_NAME
 _DIGITS = 16  # of a SHA-256 in hexadecimal: two of a million photos collide with a probability of 1 in 10 million
 _MAX_PHOTOS = 200_000  # whose digests are stored: they take 4 MB of the model's header; of more, none is known
 
-
-class Made(TypedDict, total=False):
-    """Version of patchvote that made the model, and date."""
-
-    patchvote: str
-    date: str
-
-
-class HeldOut(TypedDict):
-    """Scores on held-out photos (`Scores.summary`), and why some classes have no scores."""
-
-    images: int
-    accuracy: float
-    interval: list[float]
-    rejected: NotRequired[int]
-    rejected_right: NotRequired[int]
-    calibration_error: NotRequired[float | None]
-    classes: NotRequired[dict[str, Any]]
-    left_out: NotRequired[dict[str, str]]
-
-
-class Added(TypedDict):
-    """Photos that were added to the model later."""
-
-    date: str
-    images: dict[str, int]
-    new_classes: NotRequired[list[str]]
-
-
-class AdaptedTo(TypedDict, total=False):
-    """Photos that the model was adapted to."""
-
-    date: str
-    photos: int
-    taken: int
-    rejected: int
-
-
-class CurvePoint(TypedDict):
-    """Photos per class that were learned from, on average, and the accuracy on held-out photos."""
-
-    photos: float
-    accuracy: float
-
-
-class Copies(TypedDict):
-    """Photos that look alike (`describe_copies`)."""
-
-    groups: int
-    photos: int
-    examples: list[list[str]]
-    in_several_classes: int
-    examples_in_several_classes: list[list[list[str]]]
+Plain = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """Metadata of a model, described by the types above."""
+    """Metadata of a model. The tables are those of its file, described by the schema below."""
 
-    made: Made = dataclasses.field(default_factory=Made)
+    made: Plain = dataclasses.field(default_factory=dict)  # version of patchvote, and date
     images: dict[str, int] = dataclasses.field(default_factory=dict)  # training photos per class
     method: str = ""  # how the parts of a photo vote
-    held_out: HeldOut | None = None
-    added: list[Added] = dataclasses.field(default_factory=list)
-    adapted: AdaptedTo | None = None
-    copies: Copies | None = None
+    held_out: Plain | None = None  # `Scores.summary` of held-out photos, and why some classes have none (`left_out`)
+    added: list[Plain] = dataclasses.field(default_factory=list)  # photos that were added later
+    adapted: Plain | None = None  # photos that the model was adapted to
+    copies: Plain | None = None  # photos that look alike (`describe_copies`)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)  # per part of the training; not in files
     cut: list[str] = dataclasses.field(default_factory=list)  # what the time budget cut short
-    curve: list[CurvePoint] = dataclasses.field(default_factory=list)
+    curve: list[Plain] = dataclasses.field(default_factory=list)  # of learning: accuracy by photos per class
     photos: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # short digests per class
 
     @classmethod
-    def from_plain(cls, table: dict[str, Any]) -> Self:
+    def from_plain(cls, table: Plain) -> Self:
         """Make the metadata from the table of a file, which has been checked."""
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in table.items() if name in known})
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> Plain:
         """Return the metadata as the table of a file."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
@@ -101,12 +49,12 @@ class About:
 _WORDS = text(10_000)  # characters of a sentence
 _PATH = text(1 << 15)  # characters of the longest path of any system
 _COUNT = whole(0, 1 << 53)
-_SECONDS = number(0, 1e12)
-_PHOTOS = number(0, 1e12)  # per class, on average
+_LARGE = number(0, 1e12)  # seconds, and photos per class on average
 _SHARE = number(0, 1)
 _NONE = one_of(None)
+_LABEL = text(MAX_NAME)
 
-_IMAGES = table(_COUNT, text(MAX_NAME))
+_IMAGES = table(_COUNT, _LABEL)
 _HELD_OUT = record(
     {"images": _COUNT, "accuracy": _SHARE, "interval": listed(_SHARE, length=2)},
     {
@@ -115,9 +63,9 @@ _HELD_OUT = record(
         "calibration_error": either(_NONE, _SHARE),
         "classes": table(
             record({"images": _COUNT}, {"found": either(_NONE, _SHARE), "right": either(_NONE, _SHARE)}),
-            text(MAX_NAME),
+            _LABEL,
         ),
-        "left_out": table(_WORDS, text(MAX_NAME)),
+        "left_out": table(_WORDS, _LABEL),
     },
 )
 _COPIES = record(
@@ -129,7 +77,7 @@ _COPIES = record(
         "examples_in_several_classes": listed(listed(listed(_PATH, length=2))),
     }
 )
-_ABOUT = record(
+check_about = record(  # returns what is wrong with the table of a file, or None
     {},
     {
         "made": record({}, {"patchvote": _WORDS, "date": _WORDS}),
@@ -137,24 +85,18 @@ _ABOUT = record(
         "descriptors": _IMAGES,
         "method": _WORDS,
         "held_out": either(_NONE, _HELD_OUT),
-        "added": listed(record({"date": _WORDS, "images": _IMAGES}, {"new_classes": listed(text(MAX_NAME))})),
+        "added": listed(record({"date": _WORDS, "images": _IMAGES}, {"new_classes": listed(_LABEL)})),
         "adapted": either(_NONE, record({}, {"date": _WORDS, "photos": _COUNT, "taken": _COUNT, "rejected": _COUNT})),
         "steps": _COUNT,
-        "seconds": table(_SECONDS, _WORDS),
+        "seconds": table(_LARGE, _WORDS),
         "names": listed(_PATH),
         "digests": listed(text(64)),
         "copies": either(_NONE, _COPIES),
         "cut": listed(_WORDS),
-        "curve": listed(record({"photos": _PHOTOS, "accuracy": _SHARE})),
-        "photos": table(listed(text(64)), text(MAX_NAME)),
+        "curve": listed(record({"photos": _LARGE, "accuracy": _SHARE})),
+        "photos": table(listed(text(64)), _LABEL),
     },
 )
-
-
-def check_about(about: Any) -> str | None:
-    """Return what is wrong with the table of a file, or None."""
-    return _ABOUT(about)
-
 
 # --- which photos were learned ----------------------------------------------------------------------------------------
 
@@ -165,13 +107,7 @@ def short(digest: str) -> str:
 
 
 def known_photos(about: About) -> dict[str, set[str]]:
-    """Return the classes under which photos were learned, by short digest.
-
-    Examples
-    --------
-    >>> known_photos(About(photos={"cat": ["00ff"], "dog": ["00ff", "1234"]}))["1234"]
-    {'dog'}
-    """
+    """Return the classes under which photos were learned, by short digest."""
     known: dict[str, set[str]] = collections.defaultdict(set)
     for label, digests in about.photos.items():
         for digest in digests:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..bags.moments import MomentBags
 from ..voters.adapted import Adapted
-from .about import AdaptedTo
 from .arguments import check_adapts
 from .model import Model, voter_of
 from .report.card import card
@@ -33,7 +32,7 @@ def adapt_model(
     adapted = Adapted(voter, insist=insist).fit(voter, target=target, rejected=rejected)
     if adapted.refusal_ is not None:
         return model, adapted.refusal_
-    adapted_to: AdaptedTo = {
+    adapted_to = {
         "date": datetime.date.today().isoformat(),
         "photos": len(photos),
         "taken": adapted.taken_,

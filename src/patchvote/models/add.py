@@ -7,29 +7,31 @@ photos together with it, but cannot forget.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import fnmatch
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..bags.extract import Extractor
 from ..bags.moments import MomentBags, photo_vectors
-from ..bags.store import Store
 from ..errors import PatchvoteError, PhotoError
 from ..utils.terminal import timed
-from .about import About, Added, known_photos, short, with_photos
+from ..voters.registry import DEFAULT
+from .about import About, known_photos, short, with_photos
 from .arguments import NO_MEMORY
-from .fit import Fitted, Learned, fit_model
+from .fit import Fitted, Labelled, descriptors_of, fit_model
 from .model import Model, voter_of
 from .report.card import card
 
+_AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
+
 
 def add_to_model(
-    photos: Learned, model: Model, extractor: Extractor, *, seed: int, seconds: dict[str, float]
+    photos: Labelled, model: Model, extractor: Extractor, *, seed: int, seconds: dict[str, float]
 ) -> Fitted:
     """Learn more photos, of classes that the model knows or of new ones.
 
@@ -38,21 +40,19 @@ def add_to_model(
     voter = voter_of(model)
     check_learns(model)
     fresh, known, refused = _sorted_by_novelty(photos, model)
-    if not len(fresh):
+    if not fresh:
         return Fitted(model, voter, known=known, refused=refused)
-    labels = [photos.labels[i] for i in fresh.tolist()]
-    added = {label: labels.count(label) for label in sorted(set(labels))}
+    added = dict(sorted(collections.Counter(photos.labels[i] for i in fresh).items()))
     if isinstance(photos.bags, MomentBags):
-        every = memory_of(model).joined(photos.only(fresh))
-        fitted = _again(every, voter, extractor, seed, seconds)
+        every = memory_of(model).joined(photos.only(np.array(fresh, np.int64)))
+        fitted = _fitted_again(every, voter, extractor, seed, seconds)
         return dataclasses.replace(fitted, known=known, refused=refused, added=added)
-    store = photos.bags.only([photos.names[i] for i in fresh.tolist()])
+    store = photos.bags.only([photos.names[i] for i in fresh])
+    new = Labelled(list(store.names), [photos.labels[i] for i in fresh], [photos.digests[i] for i in fresh], store)
     with timed(seconds, "training"):
         bags = store.load(dtype=store.dtype)[0]
-        voter.learn_more(bags, np.array(labels, str), model.descriptors, np.random.default_rng(seed))
-    digests = [photos.digests[i] for i in fresh.tolist()]
-    new = _with_bank(model, voter, store, labels, digests, added)
-    return Fitted(new, voter, known=known, refused=refused, added=added)
+        voter.learn_more(bags, np.array(new.labels, str), model.descriptors, np.random.default_rng(seed))
+    return Fitted(_with_more(model, voter, new, added), voter, known=known, refused=refused, added=added)
 
 
 def forget(
@@ -60,20 +60,8 @@ def forget(
 ) -> tuple[Fitted, list[str]]:
     """Forget training photos, and return the model of the others, with the names of those that were forgotten.
 
-    Parameters
-    ----------
-    model : Model
-        Model of the default voter, with its memory.
-    extractor : Extractor
-        Extractor of the model.
-    chosen : collection of str
-        Names of photos, patterns of names such as "cat/2019*", digests (16 characters at least), or names of classes
-        followed by a slash.
-
-    Raises
-    ------
-    PatchvoteError
-        The model cannot forget, nothing has such a name, or fewer than two classes would be left.
+    They are chosen by names, patterns of names such as "cat/2019*", digests (16 characters at least), or names of
+    classes followed by a slash.
     """
     check_learns(model)
     if not model.digests:
@@ -83,9 +71,8 @@ def forget(
     memory = memory_of(model)
     gone = np.zeros(len(memory), bool)
     for one in chosen:
-        found = np.array(
-            [_is_meant(one, *photo) for photo in zip(memory.names, memory.labels, memory.digests, strict=True)]
-        )
+        photos = zip(memory.names, memory.labels, memory.digests, strict=True)
+        found = np.array([_is_meant(one, *photo) for photo in photos])
         if not found.any():
             raise PatchvoteError(
                 f"the model has learned no photo {one!r}: give a photo's path in the folder that was learned, a "
@@ -95,20 +82,27 @@ def forget(
     rest = memory.only(np.flatnonzero(~gone))
     if len(set(rest.labels)) < 2:
         raise PatchvoteError("fewer than two classes would be left: a model needs two at least. Nothing was forgotten.")
-    fitted = _again(rest, voter_of(model), extractor, seed, seconds)
-    return fitted, [name for name, is_gone in zip(memory.names, gone.tolist(), strict=True) if is_gone]
+    fitted = _fitted_again(rest, voter_of(model), extractor, seed, seconds)
+    return fitted, [memory.names[i] for i in np.flatnonzero(gone)]
 
 
-def _again(photos: Learned, voter: Any, extractor: Extractor, seed: int, seconds: dict[str, float]) -> Fitted:
-    settings: dict[str, Any] = {"budget": 0.0, "seed": seed, "progress": None, "seconds": seconds}
-    return fit_model(photos, type(voter)(**voter.get_params()), extractor, **settings)
+def _is_meant(chosen: str, name: str, label: str, digest: str) -> bool:
+    """Whether a photo has this name, matches this pattern, has this digest, or is of this class."""
+    if chosen.endswith("/"):
+        return label == chosen[:-1]
+    return name == chosen or short(chosen) == short(digest) or fnmatch.fnmatchcase(name, chosen)
 
 
-def memory_of(model: Model) -> Learned:
+def _fitted_again(photos: Labelled, voter: Any, extractor: Extractor, seed: int, seconds: dict[str, float]) -> Fitted:
+    unfitted = type(voter)(**voter.get_params())
+    return fit_model(photos, unfitted, extractor, budget=0.0, seed=seed, progress=None, seconds=seconds)
+
+
+def memory_of(model: Model) -> Labelled:
     """Return the photos that a model of the default voter holds."""
     scorer: Any = model.scorer
     labels = [model.classes[number] for number in scorer.arrays["class"].tolist()]
-    return Learned(list(model.names), labels, list(model.digests), scorer.learned)
+    return Labelled(list(model.names), labels, list(model.digests), scorer.learned)
 
 
 def check_learns(model: Model) -> None:
@@ -121,50 +115,11 @@ def check_learns(model: Model) -> None:
         raise PatchvoteError(
             f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
         )
-    if model.scorer.adapts is False and model.kind == "moment-ridge":
+    if model.kind == DEFAULT and not (model.scorer.adapts and model.digests):
         raise PatchvoteError(NO_MEMORY)
 
 
-def _is_meant(chosen: str, name: str, label: str, digest: str) -> bool:
-    """Whether a photo has this name, matches this pattern, has this digest, or is of this class."""
-    if chosen.endswith("/"):
-        return label == chosen[:-1]
-    return name == chosen or short(chosen) == short(digest) or fnmatch.fnmatchcase(name, chosen)
-
-
-def _with_bank(
-    model: Model, voter: Any, store: Store, labels: Sequence[str], digests: Sequence[str], added: Mapping[str, int]
-) -> Model:
-    """Return a model after its voter has learned more descriptors."""
-    array = np.array(labels, str)
-    sizes = {label: int(store.sizes[array == label].sum()) for label in added}
-    new = dataclasses.replace(
-        model,
-        scorer=voter.scorer(),
-        classes=tuple(str(label) for label in voter.classes_),
-        names=(*model.names, *store.names) if model.names else (),
-        descriptors=_summed(model.descriptors, sizes),
-        steps=int(getattr(voter, "steps_", model.steps)),
-        about=_about_added(model, labels, digests, added),
-        familiarity=_with_photos(model, store, array, voter.classes_),
-    )
-    return dataclasses.replace(new, card=card(new))
-
-
-def _with_photos(model: Model, store: Store, labels: npt.NDArray[np.str_], classes: npt.NDArray[Any]) -> Any:
-    """Return the familiarity of a model after it learned new photos, if it has one."""
-    if model.familiarity is None:
-        return None
-    vectors = np.concatenate([photo_vectors(bags) for bags, _ in store.blocks(50_000)])
-    numbers, columns = np.searchsorted(classes, labels), np.searchsorted(classes, np.array(model.classes))
-    return model.familiarity.with_photos(vectors, numbers, columns, len(classes))
-
-
-def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {label: one.get(label, 0) + other.get(label, 0) for label in {**one, **other}}
-
-
-def _sorted_by_novelty(photos: Learned, model: Model) -> tuple[npt.NDArray[np.int64], int, tuple[PhotoError, ...]]:
+def _sorted_by_novelty(photos: Labelled, model: Model) -> tuple[list[int], int, tuple[PhotoError, ...]]:
     """Return the photos that a model has not learned, the number of known ones, and those of another class."""
     known = known_photos(model.about)
     fresh, repeated, refused = [], 0, []
@@ -178,15 +133,42 @@ def _sorted_by_novelty(photos: Learned, model: Model) -> tuple[npt.NDArray[np.in
         else:
             reason = f"it was learned as {', '.join(sorted(learned_as))}, and is not learned as {label}, too."
             refused.append(PhotoError(name, f"{reason} To change its class, `patchvote forget` it first."))
-    return np.array(fresh, np.int64), repeated, tuple(refused)
+    return fresh, repeated, tuple(refused)
 
 
-def _about_added(model: Model, labels: Sequence[str], digests: Sequence[str], counts: Mapping[str, int]) -> About:
+def _with_more(model: Model, voter: Any, photos: Labelled, added: Mapping[str, int]) -> Model:
+    """Return a model after its voter has learned the descriptors of more photos, in a store."""
+    classes = tuple(str(label) for label in voter.classes_)
+    familiarity = model.familiarity
+    if familiarity is not None:
+        vectors = np.concatenate([photo_vectors(bags) for bags, _ in photos.bags.blocks(_AT_ONCE)])
+        numbers = np.searchsorted(voter.classes_, np.array(photos.labels, str))
+        places = np.searchsorted(voter.classes_, np.array(model.classes))
+        familiarity = familiarity.with_photos(vectors, numbers, places, len(classes))
+    new = dataclasses.replace(
+        model,
+        scorer=voter.scorer(),
+        classes=classes,
+        names=(*model.names, *photos.names) if model.names else (),
+        descriptors=_summed(model.descriptors, descriptors_of(photos.bags, photos.labels)),
+        steps=int(getattr(voter, "steps_", model.steps)),
+        about=_about_added(model, photos, added),
+        familiarity=familiarity,
+    )
+    return dataclasses.replace(new, card=card(new))
+
+
+def _about_added(model: Model, photos: Labelled, counts: Mapping[str, int]) -> About:
     """Return the metadata of a model that has learned more photos since it was measured."""
-    added: Added = {
+    added = {
         "date": datetime.date.today().isoformat(),
         "images": dict(counts),
         "new_classes": sorted(set(counts) - set(model.classes)),
     }
     images, every = _summed(model.about.images, counts), [*model.about.added, added]
-    return with_photos(dataclasses.replace(model.about, images=images, added=every), zip(labels, digests, strict=True))
+    about = dataclasses.replace(model.about, images=images, added=every)
+    return with_photos(about, zip(photos.labels, photos.digests, strict=True))
+
+
+def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {label: one.get(label, 0) + other.get(label, 0) for label in {**one, **other}}

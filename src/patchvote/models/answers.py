@@ -23,14 +23,10 @@ class Answer:
     ----------
     name : str
         Name of the photo.
-    likeliest : str or None
+    likeliest, likeliest_probability
         Likeliest class, also of a photo that is rejected; None where the photo could not be read.
-    likeliest_probability : float
-        Probability of that class.
-    runner_up : str or None
+    runner_up, runner_up_probability
         Second likeliest class.
-    runner_up_probability : float
-        Probability of the second likeliest class.
     rejected : bool
         Whether "none of these" is the better answer.
     error : PhotoError or None
@@ -47,9 +43,6 @@ class Answer:
 
     Examples
     --------
-    >>> answer = Answer("a.jpg", "sea", 0.6, classes=("ice", "land", "sea"), probabilities=np.array([0.1, 0.3, 0.6]))
-    >>> answer.label, answer.probability, answer.top(2)
-    ('sea', 0.6, [('sea', 0.6), ('land', 0.3)])
     >>> answer = Answer("b.jpg", "sea", 0.6, rejected=True)
     >>> answer.label, answer.probability, answer.likeliest
     ('none of these', None, 'sea')
@@ -73,8 +66,8 @@ class Answer:
         name: str,
         classes: tuple[str, ...],
         probabilities: npt.NDArray[np.float64],
-        rejected: bool,
-        familiarity: float | None,
+        rejected: bool = False,
+        familiarity: float | None = None,
     ) -> Answer:
         """Return the answer for a photo, given the probabilities of the classes."""
         first, second = np.argsort(-probabilities, kind="stable")[:2]

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import PatchvoteError, PhotoError
 from ..photos.find import Photo
 from ..utils.schema import brief
-from ..utils.terminal import counted, nearest
+from ..utils.terminal import counted, nearest, some
 from ..voters.registry import AUTO, DEFAULT, kind_of
 from ..voters.votes import NONE
 from .model import Model
@@ -66,35 +66,28 @@ def check_known(classes: Sequence[str], photos: Iterable[Photo], strangers: Iter
         )
 
 
-def _quoted(classes: list[str], most: int = 5) -> str:
-    more = f" and {len(classes) - most:,} more" if len(classes) > most else ""
-    return f"the class{'es' * (len(classes) > 1)} {', '.join(map(repr, classes[:most]))}{more}"
+def _quoted(classes: list[str]) -> str:
+    return f"the class{'es' * (len(classes) > 1)} {some([repr(label) for label in classes])}"
 
 
-def check_held_out(held_out: Any) -> None:
-    """Refuse what is neither a share of the photos nor names of photos."""
-    if held_out is None or (isinstance(held_out, Iterable) and not isinstance(held_out, (str, bytes))):
-        return
+def held_out_of(held_out: Any, photos: Sequence[Photo]) -> float | Collection[str] | None:
+    """Return a share of the photos to hold out, or names as a set; refuse what is neither."""
+    if isinstance(held_out, Iterable) and not isinstance(held_out, (str, bytes)):
+        names, known = list(held_out), {photo.name for photo in photos}
+        if unknown := [name for name in names if name not in known]:
+            raise PatchvoteError(
+                f"held_out has {counted(len(unknown), 'name')} that no photo has, the first is {brief(unknown[0])}. "
+                f"The first photo is called {brief(photos[0].name)}."
+            )
+        return set(names)
+    if held_out is None:
+        return None
     if isinstance(held_out, bool) or not isinstance(held_out, (int, float)) or not 0 <= held_out < 1:
         raise PatchvoteError(
             "held_out must be a share of the photos, from 0 to less than 1, or a collection of names of photos, got "
             f"{brief(held_out)}."
         )
-
-
-def names_to_hold_out(
-    held_out: float | Iterable[str] | None, photos: Sequence[Photo]
-) -> float | Collection[str] | None:
-    """Return names of photos to hold out as a set, a share as it is."""
-    if not isinstance(held_out, Iterable):
-        return held_out
-    names, known = list(held_out), {photo.name for photo in photos}
-    if unknown := [name for name in names if name not in known]:
-        raise PatchvoteError(
-            f"held_out has {counted(len(unknown), 'name')} that no photo has, the first is {brief(unknown[0])}. The "
-            f"first photo is called {brief(photos[0].name)}."
-        )
-    return set(names)
+    return held_out
 
 
 def check_readable(labels: Sequence[str], skipped: Sequence[PhotoError]) -> None:

@@ -38,14 +38,10 @@ class Match:
 
     Parameters
     ----------
-    box : tuple
-        Left, top, right and bottom of the part, in 0..1 of the photo.
-    name : str
-        Name of the training photo.
-    there : tuple
-        Box of the part in the training photo.
-    distance : float
-        Squared distance between the two descriptors.
+    box, there : tuple
+        Left, top, right and bottom of the part in 0..1 of the photo, and of the other part in the training photo.
+    name, distance : str and float
+        Name of the training photo, and squared distance between the two descriptors.
     """
 
     box: Box
@@ -165,18 +161,15 @@ class Evidence:
 
     def number(self, label: str) -> int:
         """Return the index of a class; the error for an unknown class suggests a similar name."""
-        if not label:
-            raise PatchvoteError(f"the name of the class is empty.{nearest('', self.classes)}")
         if label not in self.classes:
             raise PatchvoteError(f"there is no class {label!r}.{nearest(label, self.classes)}")
         return self.classes.index(label)
 
     def _spread(self, votes: npt.NDArray[np.float64], width: int, height: int) -> npt.NDArray[np.float64]:
-        for name, pixels in (("width", width), ("height", height)):
-            if not isinstance(pixels, (int, np.integer)) or pixels < 1:
-                raise PatchvoteError(
-                    f"{name} of a map must be a whole number of pixels, at least 1, got {pixels!r:.80}."
-                )
+        if not all(isinstance(pixels, (int, np.integer)) and pixels >= 1 for pixels in (width, height)):
+            raise PatchvoteError(
+                f"each side of a map must be a whole number of pixels, at least 1, got {(width, height)!r:.80}."
+            )
         across, down = _coverage(self.boxes[:, 0::2], width), _coverage(self.boxes[:, 1::2], height)
         return np.asarray((down * (votes / len(votes))[:, None]).T @ across)
 
@@ -217,10 +210,7 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
         rejected=model.rejects(probability, familiarity),
         familiarity=familiarity,
     )
-    matched = evidence.ranking[0] if label is None else label
-    evidence.number(matched)
-    evidence = dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched))
-    return dataclasses.replace(evidence, pulls=pulls_of(model.scorer, model.names, bag, evidence, matched))
+    return traced(evidence, model.scorer, model.names, bag, evidence.ranking[0] if label is None else label)
 
 
 def evidence_without(without: Callable[[str], tuple[Any, list[str]]], scores: Scores, name: str, bag: Bags) -> Evidence:
@@ -230,19 +220,31 @@ def evidence_without(without: Callable[[str], tuple[Any, list[str]]], scores: Sc
     votes, boxes = scorer.votes(bag).astype(np.float64), bag.boxes.astype(np.float64)
     rejected = bool(scores.rejected[index])
     evidence = Evidence(name, scores.classes, votes, boxes, scores.probability[index], rejected=rejected)
-    return dataclasses.replace(evidence, pulls=pulls_of(scorer, learned, bag, evidence, evidence.ranking[0]))
+    return traced(evidence, scorer, learned, bag, evidence.ranking[0])
 
 
-def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:
-    """Return the training parts nearest to parts of the photo, in the order of their votes for the class."""
-    if not model.names:
-        return ()
-    nearest_parts = model.scorer.matches(bag, model.classes.index(label))
-    if nearest_parts is None:
-        return ()
-    images, boxes, distances = nearest_parts
-    order = np.argsort(-evidence.advantage(label), kind="stable")
-    return tuple(Match(_box(bag.boxes[i]), model.names[images[i]], _box(boxes[i]), float(distances[i])) for i in order)
+def traced(evidence: Evidence, scorer: Scorer, names: Sequence[str], bag: Bags, label: str) -> Evidence:
+    """Return evidence with the training photos (`names`, as the scorer learned them) behind the votes for a class.
+
+    The default voter says how much each training photo adds to a score, local NBNN how many votes each has given. For
+    NBNN, a part of a photo is pulled by the training photo that has the nearest part of the class, as strongly as it
+    votes for the class rather than for another. Prototypes are learned from all photos together: none can be named.
+    """
+    number = evidence.number(label)
+    nearest_parts = scorer.matches(bag, number) if names else None
+    if nearest_parts is not None:
+        images, boxes, distances = nearest_parts
+        advantage = evidence.advantage(label)
+        matches = tuple(
+            Match(_box(bag.boxes[i]), names[images[i]], _box(boxes[i]), float(distances[i]))
+            for i in np.argsort(-advantage, kind="stable")
+        )
+        added = np.bincount(np.asarray(images), np.maximum(advantage, 0.0), minlength=len(names))
+        return dataclasses.replace(evidence, matches=matches, pulls=_strongest(names, added, label))
+    pulls = scorer.pulls(bag, number) if names and scorer.traces else None
+    if pulls is None:
+        return evidence
+    return dataclasses.replace(evidence, pulls=_strongest(names, pulls, label))
 
 
 def _box(edges: npt.NDArray[Any]) -> Box:
@@ -250,41 +252,7 @@ def _box(edges: npt.NDArray[Any]) -> Box:
     return left, top, right, bottom
 
 
-def pulls_of(scorer: Scorer, names: Sequence[str], bag: Bags, evidence: Evidence, label: str) -> tuple[Pull, ...]:
-    """Return the training photos (`names`, as the scorer learned them) that pulled a photo most towards a class.
-
-    The default voter says how much each training photo adds to a score, local NBNN how many votes each has given. For
-    NBNN, a part of a photo is pulled by the training photo that has the nearest part of the class, as strongly as it
-    votes for the class rather than for another. Prototypes are learned from all photos together: none can be named.
-    """
-    if not names:
-        return ()
-    if evidence.matches:
-        return _strongest(*_of_matches(evidence, label), label)
-    added = _added(scorer, len(names), bag, evidence, label)
-    return () if added is None else _strongest(names, added, label)
-
-
-def _added(scorer: Scorer, photos: int, bag: Bags, evidence: Evidence, label: str) -> npt.NDArray[np.float64] | None:
-    """Return how much each training photo pulls, from what the scorer can tell."""
-    number = evidence.number(label)
-    if scorer.remembers and (nearest_parts := scorer.matches(bag, number)) is not None:
-        images = np.asarray(nearest_parts[0])
-        return np.bincount(images, np.maximum(evidence.advantage(label), 0.0), minlength=photos).astype(np.float64)
-    added = scorer.pulls(bag, number) if scorer.traces else None
-    return None if added is None else np.asarray(added, np.float64)
-
-
-def _of_matches(evidence: Evidence, label: str) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """Return training photos, and the sum of the advantages of the parts that are nearest to theirs."""
-    advantages = np.sort(evidence.advantage(label))[::-1]  # matches are in this order
-    sums: dict[str, float] = {}
-    for match, advantage in zip(evidence.matches, advantages.tolist(), strict=True):
-        sums[match.name] = sums.get(match.name, 0.0) + max(0.0, advantage)
-    return list(sums), np.array(list(sums.values()))
-
-
-def _strongest(names: Sequence[str], added: npt.NDArray[np.float64], label: str) -> tuple[Pull, ...]:
+def _strongest(names: Sequence[str], added: npt.NDArray[Any], label: str) -> tuple[Pull, ...]:
     positive = np.maximum(added, 0.0)
     total = float(positive.sum())
     order = np.argsort(-positive, kind="stable")[:_MOST_PULLS]

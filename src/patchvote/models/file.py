@@ -1,7 +1,6 @@
 """The file of a model: safetensors arrays, and a header of JSON with a checksum over the whole content.
 
-Reading a file runs no code: it yields numbers and text, which are all checked before they are used. A bank of
-descriptors that would take most of the memory stays in the file, and its rows are read when they are searched.
+Reading a file runs no code: it yields numbers and text, which are all checked before they are used.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import dataclasses
 import io
 import itertools
 import json
-import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +24,7 @@ from ..utils.files import locked, open_regular, stamp, write_atomically
 from ..utils.machine import memory
 from ..utils.remote import RemotePath
 from ..utils.remote import place as path_of
-from ..utils.schema import brief
+from ..utils.schema import brief, flag, listed, record, text
 from ..utils.tensors import (
     Place,
     check_bounds,
@@ -52,7 +50,16 @@ _MAX_BYTES = 1 << 40  # of a file; a bank of 100 million descriptors would take 
 _MAX_HEADER = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
 _OF = "familiarity."  # prefix of the arrays of a familiarity: names of a scorer's arrays have no dots
 _ORDER = "The model comes first, then the photos; `patchvote fit PHOTOS MODEL` makes a model."
-_NOT_METADATA = ("names", "digests", "descriptors", "steps")  # entries of `about` in a file that the model itself needs
+_ATTEMPTS = 20  # to change a file that others change, too: whenever one fails, another process has succeeded
+# What `Model` does not check itself, or not before it uses it.
+_HEADER = record(
+    {
+        "classes": listed(text(1 << 20)),
+        "positions": flag,
+        "about": check_about,
+        **dict.fromkeys(("recipe", "settings", "fingerprint", "temperature", "threshold"), lambda value: None),
+    }
+)
 
 
 def write_model(model: Model, path: str | Path) -> None:
@@ -95,13 +102,7 @@ def write_model(model: Model, path: str | Path) -> None:
 
 
 def read_model(path: str | Path) -> Model:
-    """Read a model from a file, and verify its checksum.
-
-    Raises
-    ------
-    ModelError
-        The file is not a model, is damaged, or was written by another version.
-    """
+    """Read a model from a file, and verify its checksum."""
     path = path_of(path)
     with _opened(path) as file:
         metadata, places = read_header(file)
@@ -209,28 +210,23 @@ def _scorer_class(path: Path, kind: Any) -> type[Scorer]:
 
 
 def _from_header(scorer: type[Scorer], header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Model:
-    for name, kind, expected in (("classes", list, "a list"), ("positions", bool, "true or false")):
-        if not isinstance(header[name], kind):
-            raise ModelError(f"{name} must be {expected}, got {brief(header[name])}.")
-    settings, stored_about = header["settings"], header.get("about", {})
-    scorer.check_settings(settings)
-    if (fault := check_about(stored_about)) is not None:
-        raise ModelError(f"about{fault}.")
-    about = About.from_plain({name: value for name, value in stored_about.items() if name not in _NOT_METADATA})
-    classes = tuple(header["classes"])
+    if (fault := _HEADER(header)) is not None:
+        raise ModelError(f"{fault.lstrip('.')}.")
+    scorer.check_settings(header["settings"])
+    classes, about = tuple(header["classes"]), header["about"]
     return Model(
-        scorer(arrays, settings, len(classes), header["positions"]),
+        scorer(arrays, header["settings"], len(classes), header["positions"]),
         classes,
         Recipe.from_json(json.dumps(header["recipe"])),
         header["fingerprint"],
-        _number(header["temperature"], "temperature"),
-        _number(header["threshold"], "threshold"),
-        about,
+        header["temperature"],
+        header["threshold"],
+        About.from_plain(about),
         header.get("card", ""),
-        tuple(stored_about.get("names", ())),
-        tuple(stored_about.get("digests", ())),
-        stored_about.get("descriptors", {}),
-        stored_about.get("steps", 0),
+        tuple(about.get("names", ())),
+        tuple(about.get("digests", ())),
+        about.get("descriptors", {}),
+        about.get("steps", 0),
         _familiarity(header.get("familiarity"), arrays),
     )
 
@@ -245,12 +241,6 @@ def _familiarity(settings: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Famil
     if missing := [name for name in ARRAYS if name not in own]:
         raise ModelError(f"the array {_OF + missing[0]!r} is missing.")
     return Familiarity(**own, rejection=float(settings["rejection"]))
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ModelError(f"{name} is {brief(value)}, not a number.")
-    return float(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,6 +272,27 @@ class Saved:
                 )
             write_model(model, path)
             return type(self)(file, stamp(file))
+
+
+def change_and_save(
+    classifier: Any, change: Callable[[Any], Any], path: Path, *, reload: Callable[[], Any]
+) -> tuple[Any, bool]:
+    """Change a classifier's model and write it; if its file has changed meanwhile, reload it and change the new one.
+
+    Return the classifier whose model was written, and whether it has changed. A model that has not is not written to
+    the file that it was read from.
+    """
+    for _ in range(_ATTEMPTS):
+        before = classifier.model
+        change(classifier)
+        changed = classifier.model is not before
+        try:
+            if changed or not classifier.is_from(path):
+                classifier.save(path)
+            return classifier, changed
+        except ModelChangedError:
+            classifier = reload()
+    raise ModelChangedError(f"{path} is changed by other processes all the time: nothing was written. Try again later.")
 
 
 def _resolved(path: str | Path) -> Path:

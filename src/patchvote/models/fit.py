@@ -6,22 +6,27 @@ photos of every class is held out, a first training shows how good it is, and a 
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.cache import Kept
 from ..bags.copies import copy_groups, describe_copies
 from ..bags.extract import Described, Extractor
-from ..bags.moments import MomentBags, photo_vectors
+from ..bags.fill import store_of
+from ..bags.moments import KeptMoments, MomentBags, photo_vectors
 from ..bags.store import Store, thinned
 from ..errors import PatchvoteError, PhotoError
 from ..utils.engine import Engine
+from ..utils.files import temporary_folder
 from ..utils.terminal import Progress, counted, timed
 from ..version import __version__
 from ..voters.base import Voter
@@ -29,139 +34,92 @@ from ..voters.familiarity import REJECTION, Familiarity
 from ..voters.labels import hold_out
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
 from ..voters.votes import fit_temperature, softmax, threshold_for
-from .about import About, CurvePoint, with_photos
+from .about import About, Plain, with_photos
 from .learning_curve import learning_curve
 from .model import Model
 from .report.card import card
 from .scores import Scores
-from .train import cut_short, fit_until
 
 _HELD_OUT = 0.2  # of the photos of every class, for voters that do not know their answers for left-out photos
-_AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 _FEWEST_ASKED = 16  # held-out photos that are asked in any case; the rest while there is time
-MAX_NAMED = 200_000  # training photos whose names and digests a model holds: a few megabytes
+_MAX_NAMED = 200_000  # training photos whose names and digests a model holds: a few megabytes
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Learned:
-    """Photos that are learned.
-
-    Parameters
-    ----------
-    names, labels, digests : sequences of str
-        Name, class and digest of the content of each photo.
-    bags : MomentBags or Store
-        What the voter learns from.
-    """
+class Labelled:
+    """Labelled photos: names, classes, digests of the contents, and what a voter learns from."""
 
     names: list[str]
     labels: list[str]
     digests: list[str]
-    bags: MomentBags | Store
+    bags: Any  # MomentBags, or a Store
 
     def __len__(self) -> int:
         return len(self.names)
 
-    @classmethod
-    def of_moments(cls, items: Iterable[Described]) -> Learned:
-        """Collect photos of which moments are kept, in the order of their digests, on which alone a model depends."""
-        found = sorted(
-            (item for item in items if item.bag is not None), key=lambda item: (item.digest, item.photo.name)
-        )
-        bags = MomentBags.joined([item.bag for item in found if isinstance(item.bag, MomentBags)]) if found else None
-        if bags is None:
-            raise PatchvoteError("no photo can be read.")
-        photos = [item.photo for item in found]
-        return cls([p.name for p in photos], [str(p.label) for p in photos], [item.digest for item in found], bags)
-
-    @classmethod
-    def of_store(cls, store: Store) -> Learned:
-        """Return the photos of a store."""
-        return cls(list(store.names), store.labels.astype(str).tolist(), [e.digest for e in store.entries], store)
-
-    def only(self, chosen: Numbers) -> Learned:
+    def only(self, chosen: Numbers) -> Labelled:
         """Return some of the photos, of which moments are kept."""
-        pick: Callable[[list[str]], list[str]] = lambda values: [values[i] for i in chosen.tolist()]  # noqa: E731
-        return Learned(
-            pick(self.names), pick(self.labels), pick(self.digests), cast(MomentBags, self.bags).rows(chosen)
+        names, labels, digests = (
+            [values[i] for i in chosen.tolist()] for values in (self.names, self.labels, self.digests)
         )
+        return Labelled(names, labels, digests, self.bags.rows(chosen))
 
-    def joined(self, other: Learned) -> Learned:
+    def joined(self, other: Labelled) -> Labelled:
         """Return these photos and others, of which moments are kept, in the order of their digests."""
-        bags = MomentBags.joined([cast(MomentBags, self.bags), cast(MomentBags, other.bags)])
+        bags = MomentBags.joined([self.bags, other.bags])
         names, digests = self.names + other.names, self.digests + other.digests
-        every = Learned(names, self.labels + other.labels, digests, bags)
+        every = Labelled(names, self.labels + other.labels, digests, bags)
         return every.only(np.array(sorted(range(len(names)), key=lambda i: (digests[i], names[i])), np.int64))
+
+
+@contextlib.contextmanager
+def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -> Iterator[Labelled]:
+    """Yield what is learned from photos that are described: moments in memory, whole bags in a temporary store."""
+    if isinstance(kept, KeptMoments):
+        found = [item for item in items if isinstance(item.bag, MomentBags)]
+        if not found:
+            raise PatchvoteError("no photo can be read.")
+        found.sort(key=lambda item: (item.digest, item.photo.name))  # the order is that of the contents alone
+        names, labels = [item.photo.name for item in found], [str(item.photo.label) for item in found]
+        bags: list[Any] = [item.bag for item in found]
+        yield Labelled(names, labels, [item.digest for item in found], MomentBags.joined(bags))
+        return
+    with temporary_folder() as folder:
+        store = store_of(items, extractor, folder / "bags")
+        labels, digests = store.labels.astype(str).tolist(), [entry.digest for entry in store.entries]
+        yield Labelled(list(store.names), labels, digests, store)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model, its estimator, and the answers for photos that were left out.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    voter : Voter
-        Its fitted estimator.
-    left_out : Scores, optional
-        Answers for the photos that were left out, if any were.
-    without : function, optional
-        Returns a voter that has not learned a photo, given its name, and the names of those that it was given.
-    known : int
-        Photos that the model had learned before, and that were not learned again.
-    added : dict
-        Number of photos per class that were added.
-    refused : tuple of PhotoError
-        Photos that it had learned as another class.
-    """
+    """A model, its estimator, and the answers for photos that were left out."""
 
     model: Model
     voter: Voter
     left_out: Scores | None = None
+    # Returns a voter that has not learned a photo, given its name, and the names of those that it was given.
     without: Callable[[str], tuple[Any, list[str]]] | None = None
-    known: int = 0
-    added: dict[str, int] = dataclasses.field(default_factory=dict)
-    refused: tuple[PhotoError, ...] = ()
+    known: int = 0  # photos that the model had learned before, and that were not learned again
+    added: dict[str, int] = dataclasses.field(default_factory=dict)  # photos per class
+    refused: tuple[PhotoError, ...] = ()  # photos that it had learned as another class
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Answers for photos that a training had not seen.
-
-    Parameters
-    ----------
-    images : array of int
-        Indices of the photos.
-    scores : array of shape (photos, classes)
-        Scores of the classes.
-    without : function
-        Returns a voter that has not learned a photo, given its index, and the indices of those that it was given.
-    curve : list of CurvePoint
-        Learning curve.
-    probability : array of shape (photos, classes), optional
-        Probabilities of the classes; by default, from the scores at the best temperature.
-    not_asked : int
-        Number of photos that were held out, but for which there was no time.
-    """
+    """Answers for photos that a training had not seen."""
 
     images: Numbers
-    scores: npt.NDArray[Any]
+    scores: npt.NDArray[Any]  # (photos, classes)
+    # Returns a voter that has not learned a photo, given its index, and the indices of those that it was given.
     without: Callable[[int], tuple[Any, Numbers]]
-    curve: list[CurvePoint] = dataclasses.field(default_factory=list)
-    not_asked: int = 0
+    curve: list[Plain] = dataclasses.field(default_factory=list)
+    not_asked: int = 0  # photos that were held out, but for which there was no time
 
 
 def voter_for(voter: Any, seed: int) -> Voter:
-    """Return the unfitted voter for a name, "auto", or an estimator; it does not calibrate itself.
-
-    Raises
-    ------
-    PatchvoteError
-        There is no such voter, or no model can be made of it.
-    """
+    """Return the unfitted voter for a name, "auto", or an estimator; it does not calibrate itself."""
     if isinstance(voter, Voter):
         chosen = voter.uncalibrated()
     else:
@@ -171,7 +129,7 @@ def voter_for(voter: Any, seed: int) -> Voter:
 
 
 def fit_model(
-    photos: Learned,
+    photos: Labelled,
     voter: Voter,
     extractor: Extractor,
     *,
@@ -182,32 +140,12 @@ def fit_model(
     engine: Engine | None = None,
     held_out: float | Collection[str] | None = None,
 ) -> Fitted:
-    """Train a voter on photos, and measure it on photos that were left out.
+    """Train a voter, as `voter_for` returns it, on labelled photos, and measure it on photos that were left out.
 
-    Parameters
-    ----------
-    photos : Learned
-        Labelled photos.
-    voter : Voter
-        Voter, as `voter_for` returns it.
-    extractor : Extractor
-        Extractor of the bags.
-    budget : float
-        Seconds for training, where a voter learns in passes.
-    seed : int
-        Seed of everything that is random.
-    progress : function, optional
-        Called with the name of the current part, the number of finished steps, and their total.
-    seconds : dict
-        Duration of each part so far; further parts are added.
-    engine : Engine, optional
-        Engine whose workers train on all photos, if the voter can divide its training; the rest is done here.
-    held_out : float or collection of str, optional
-        Share of the photos of every class, or names of the photos, that are left out together.
+    `budget` is the time for a voter that learns in passes, and the time of the training is added to `seconds`.
+    `held_out` is a share of the photos of every class, or the names of photos, that are left out together.
     """
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
-    if len(classes) < 2:
-        raise PatchvoteError(f"photos of one class only can be read: {str(classes[0])!r}. There must be two at least.")
     start = time.perf_counter()
     with timed(seconds, "training"):
         bags, vectors = _bags_and_vectors(photos, seed)
@@ -217,7 +155,7 @@ def fit_model(
         if progress is not None:
             progress("learn", 0, 1)
         if voter.leaves_out:
-            fitted = voter.fit(bags, classes[numbers], groups=groups)
+            fitted: Any = voter.fit(bags, classes[numbers], groups=groups)
             left_out = _from_equations(fitted, numbers, groups, split, seed)
         else:
             split = hold_out(np.arange(len(numbers)), numbers, _HELD_OUT, seed, groups) if split is None else split
@@ -231,30 +169,44 @@ def fit_model(
     familiarity, shares = Familiarity.learned(vectors, numbers, groups, left_out.images, probability, rejection)
     if not fitted.leaves_out:
         fitted.remember(bags, numbers, np.random.default_rng(seed))
-    names = tuple(photos.names[i] for i in left_out.images)
-    limit = fitted.rejection_threshold_ if familiarity is None else familiarity.rejection
     scores = None
-    if names:
-        answers = numbers[left_out.images], probability, limit, shares
-        scores = Scores(tuple(classes.tolist()), names, *answers, held_out=True)
-    about = _about(photos, classes.tolist(), numbers, groups, fitted, scores, left_out)
-    about = dataclasses.replace(about, seconds={name: round(took, 2) for name, took in seconds.items()})
-    model = _model(fitted, photos, extractor, about, familiarity)
+    if names := tuple(photos.names[i] for i in left_out.images):
+        limit = fitted.rejection_threshold_ if familiarity is None else familiarity.rejection
+        expected = numbers[left_out.images]
+        scores = Scores(tuple(classes.tolist()), names, expected, probability, limit, shares, held_out=True)
+    about = dataclasses.replace(
+        _about(photos, numbers, groups, fitted, scores, left_out),
+        seconds={name: round(took, 2) for name, took in seconds.items()},
+    )
     index = {name: number for number, name in enumerate(photos.names)}
 
     def without(name: str) -> tuple[Any, list[str]]:
         other, learned = left_out.without(index[name])
         return other, [photos.names[image] for image in learned.tolist()]
 
-    return Fitted(model, fitted, scores, without)
+    return Fitted(_model(fitted, photos, extractor, about, familiarity), fitted, scores, without)
 
 
-def _bags_and_vectors(photos: Learned, seed: int) -> tuple[Bags, npt.NDArray[np.float32]]:
+def _bags_and_vectors(photos: Labelled, seed: int) -> tuple[Bags, npt.NDArray[np.float32]]:
     """Return what the voter learns from, and the vector of every photo, by which copies and strangers are found."""
     if isinstance(photos.bags, MomentBags):
         return photos.bags, photo_vectors(photos.bags)
     vectors = np.empty((len(photos), photos.bags.dim), np.float32)
     return thinned(photos.bags, seed, vectors), vectors
+
+
+def _split(
+    held_out: float | Collection[str], names: Sequence[str], numbers: Numbers, groups: Numbers, seed: int
+) -> tuple[Numbers, Numbers]:
+    """Return the photos to train on and to hold out, as the caller has said."""
+    images = np.arange(len(names))
+    if isinstance(held_out, (int, float)):
+        return hold_out(images, numbers, held_out, seed, groups)
+    out = np.array([name in held_out for name in names], bool)
+    if len(missing := np.setdiff1d(numbers, numbers[~out])):
+        first = names[int(np.flatnonzero(numbers == missing[0])[0])]
+        raise PatchvoteError(f"held_out leaves no photo of the class of {first} to learn from: hold out fewer.")
+    return images[~out], images[out]
 
 
 # --- answers for photos that were left out ----------------------------------------------------------------------------
@@ -272,14 +224,16 @@ def _from_equations(
     images = images if split is None else np.intersect1d(images, split[1])
     curve = learning_curve(voter, numbers, groups, seed) if split is None else []
     every = np.arange(len(numbers))
-    return LeftOut(
-        images, scores[images], lambda image: (voter.without(np.flatnonzero(together == together[image])), every), curve
-    )
+
+    def without(image: int) -> tuple[Any, Numbers]:
+        return voter.without(np.flatnonzero(together == together[image])), every
+
+    return LeftOut(images, scores[images], without, curve)
 
 
 def _from_split(
     voter: Voter,
-    photos: Learned,
+    photos: Labelled,
     bags: Bags,
     labels: npt.NDArray[Any],
     split: tuple[Numbers, Numbers],
@@ -290,13 +244,12 @@ def _from_split(
     if not len(out):
         return LeftOut(out, np.zeros((0, len(np.unique(labels)))), lambda image: (voter, keep))
     trained = fit_until(voter, until, bags[keep], labels[keep])
-    store = cast(Store, photos.bags)
     order, scores, scorer = np.random.default_rng(0).permutation(out), [], trained.scorer()
     for start in range(0, len(order), _FEWEST_ASKED):
         if start and time.perf_counter() > until:
             break
         chosen = order[start : start + _FEWEST_ASKED]
-        whole = store.only([photos.names[image] for image in chosen])
+        whole = photos.bags.only([photos.names[image] for image in chosen])
         scores.append(scorer.scores(whole.load(dtype=np.float32)[0]))
     asked = order[: sum(map(len, scores))]
     ascending = np.argsort(asked)
@@ -318,39 +271,43 @@ def _calibrated(fitted: Any, left_out: LeftOut, numbers: Numbers, rejection: flo
     return np.asarray(probability, np.float64)
 
 
+# --- training within a budget of time ---------------------------------------------------------------------------------
+
+
+def fit_until(voter: Any, until: float, *data: Any, method: str = "fit", **more: Any) -> Any:
+    """Train a copy of a voter, whose callback ends it after the first pass later than `until` (`time.perf_counter`).
+
+    Voters that do not learn in passes or rounds are always trained completely, which takes seconds.
+    """
+    copy = voter.__sklearn_clone__()
+    options = copy.options
+
+    def is_over(state: dict[str, Any]) -> bool:
+        late = state.get("complete", True) and time.perf_counter() > until  # a pass of SNBNL is completed
+        return (options.callback is not None and options.callback(state) is True) or late
+
+    fitted = getattr(copy.set_options(callback=is_over), method)(*data, **more)
+    fitted.options = options
+    return fitted
+
+
+def cut_short(voter: Any) -> str | None:
+    """Return after how many of its rounds or passes a training stopped early; None where it was completed."""
+    last = (getattr(voter, "history_", None) or [{}])[-1]
+    for done, planned in (("round", "rounds"), ("pass", "passes")):
+        if last.get(done, 0) < last.get(planned, 0):
+            return f"{last[done]} of {last[planned]} {planned}"
+    return None
+
+
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
-def _split(
-    held_out: float | Collection[str],
-    names: Sequence[str],
-    numbers: Numbers,
-    groups: Numbers,
-    seed: int,
-) -> tuple[Numbers, Numbers]:
-    """Return the photos to train on and to hold out, as the caller has said."""
-    images = np.arange(len(names))
-    if isinstance(held_out, (int, float)):
-        return hold_out(images, numbers, held_out, seed, groups)
-    wanted = set(held_out)
-    out = np.array([name in wanted for name in names], bool)
-    if len(missing := np.setdiff1d(numbers, numbers[~out])):
-        first = names[int(np.flatnonzero(numbers == missing[0])[0])]
-        raise PatchvoteError(f"held_out leaves no photo of the class of {first} to learn from: hold out fewer.")
-    return images[~out], images[out]
-
-
-def _model(
-    fitted: Any,
-    photos: Learned,
-    extractor: Extractor,
-    about: About,
-    familiarity: Familiarity | None,
-) -> Model:
+def _model(fitted: Any, photos: Labelled, extractor: Extractor, about: About, familiarity: Familiarity | None) -> Model:
     """Combine what was learned with its metadata."""
     scorer = fitted.scorer()
-    counts = {} if isinstance(photos.bags, MomentBags) else _descriptors(photos.bags, photos.labels)
-    named_photos = scorer.remembers or ((scorer.adapts or scorer.traces) and len(photos) <= MAX_NAMED)
+    has_digests = scorer.adapts and len(photos) <= _MAX_NAMED
+    has_names = scorer.remembers or ((scorer.adapts or scorer.traces) and len(photos) <= _MAX_NAMED)
     model = Model(
         scorer,
         tuple(str(label) for label in fitted.classes_),
@@ -359,34 +316,25 @@ def _model(
         fitted.temperature_,
         fitted.rejection_threshold_,
         about,
-        names=tuple(photos.names) if named_photos else (),
-        digests=tuple(photos.digests) if scorer.adapts and len(photos) <= MAX_NAMED else (),
-        descriptors=counts,
+        names=tuple(photos.names) if has_names else (),
+        digests=tuple(photos.digests) if has_digests else (),
+        descriptors={} if isinstance(photos.bags, MomentBags) else descriptors_of(photos.bags, photos.labels),
         steps=int(getattr(fitted, "steps_", 0)),
         familiarity=familiarity,
     )
     return dataclasses.replace(model, card=card(model))
 
 
-def _descriptors(store: Store, labels: Sequence[str]) -> dict[str, int]:
+def descriptors_of(store: Store, labels: Sequence[str]) -> dict[str, int]:
+    """Return the number of descriptors of each class."""
     array = np.array(labels, str)
     return {label: int(store.sizes[array == label].sum()) for label in np.unique(array).tolist()}
 
 
 def _about(
-    photos: Learned,
-    classes: list[str],
-    numbers: Numbers,
-    groups: Numbers,
-    fitted: Any,
-    scores: Scores | None,
-    left_out: LeftOut,
+    photos: Labelled, numbers: Numbers, groups: Numbers, fitted: Any, scores: Scores | None, left_out: LeftOut
 ) -> About:
     """Return the metadata of a new model."""
-    copies: Any = describe_copies(groups, photos.names, photos.labels)
-    summary: Any = None
-    if scores is not None:
-        summary = scores.summary() | {"left_out": _reasons(scores, numbers, groups)}
     cut = []
     if left_out.not_asked:
         cut.append(f"{counted(left_out.not_asked, 'held-out photo was', 'held-out photos were')} not tested")
@@ -394,11 +342,11 @@ def _about(
         cut.append(f"the training on all photos ended after {ended}")
     about = About(
         made={"patchvote": __version__, "date": datetime.date.today().isoformat()},
-        images=dict(zip(classes, np.bincount(numbers).tolist(), strict=True)),
-        copies=copies,
+        images=dict(sorted(collections.Counter(photos.labels).items())),
+        copies=describe_copies(groups, photos.names, photos.labels),
         method=type(fitted).description or fitted.kind,
         cut=cut,
-        held_out=summary,
+        held_out=None if scores is None else scores.summary() | {"left_out": _reasons(scores, numbers, groups)},
         curve=left_out.curve,
     )
     return with_photos(about, zip(photos.labels, photos.digests, strict=True))

@@ -18,16 +18,22 @@ from ..bags.bags import Bags
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
 from ..networks.names import beside
-from ..utils.schema import brief, text
+from ..utils.schema import brief, number, record, text
 from ..voters.familiarity import Familiarity
 from ..voters.registry import check_registered, voter_class
 from ..voters.scorer import MAX_NAME, Scorer, unstorable
 from .about import About, check_about
 
 _MAX_CLASSES = 100_000  # more than four times those of ImageNet-21k
-_TEMPERATURES = 1e-20, 1e20  # smallest and largest: votes divided by them stay well within float64
-_FINGERPRINT = text(256)
-_CARD = text(1 << 23)  # characters: enough for the card of 100,000 classes
+_PARTS = record(
+    {
+        "fingerprint": text(256),
+        "temperature": number(1e-20, 1e20),  # votes divided by it stay well within float64
+        "threshold": number(0, 1),
+        "about": check_about,
+        "card": text(1 << 23),  # enough for the card of 100,000 classes
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,16 +84,9 @@ class Model:
 
     def __post_init__(self) -> None:
         _check_classes(self.classes)
-        least, most = _TEMPERATURES
-        if not least <= self.temperature <= most or not 0 <= self.threshold <= 1:
-            raise ModelError(f"temperature {self.temperature} or threshold {self.threshold} are out of range.")
-        for name, check, value in (
-            ("fingerprint", _FINGERPRINT, self.fingerprint),
-            ("about", check_about, self.about.to_plain()),
-            ("card", _CARD, self.card),
-        ):
-            if (fault := check(value)) is not None:
-                raise ModelError(f"{name}{fault}.")
+        parts = {name: getattr(self, name) for name in ("fingerprint", "temperature", "threshold", "card")}
+        if (fault := _PARTS(parts | {"about": self.about.to_plain()})) is not None:
+            raise ModelError(f"{fault.lstrip('.')}.")
         if self.scorer.classes != len(self.classes):
             raise ModelError(f"votes for {self.scorer.classes} classes do not fit {len(self.classes)} classes.")
         _check_restorable(self.scorer)
@@ -145,15 +144,8 @@ class Model:
     def limit(self, threshold: float | None = None) -> float:
         """Return the smallest familiarity of an answer, or the smallest probability if the model has no familiarity.
 
-        Parameters
-        ----------
-        threshold : float, optional
-            Share of the photos of known classes that may be rejected; by default that of the model.
-
-        Raises
-        ------
-        PatchvoteError
-            The share is out of range, or the model has no familiarity to apply it to.
+        `threshold` is the share of the photos of known classes that may be rejected; by default that of the model. It
+        needs a familiarity.
         """
         if threshold is None:
             return self.threshold if self.familiarity is None else self.familiarity.rejection
@@ -180,14 +172,8 @@ def voter_of(model: Model) -> Any:
 def network_of(model: Model, path: str | Path) -> str:
     """Return the network of a model that was read from `path`: embedded, an ONNX file beside it, or in the hub's cache.
 
-    A fine-tuned network is written beside its model, and the two files are moved together.
-
-    Raises
-    ------
-    UntypedNetworkError
-        The network is anything else; such a network is loaded only when the user names it.
-    ModelError
-        Networks are joined, and a file among them lies in a folder whose name would be read as a join.
+    A fine-tuned network is written beside its model, and the two files are moved together. Any other network is loaded
+    only when the user names it.
     """
     return beside(model.recipe.network, Path(path))
 
@@ -208,8 +194,7 @@ def _check_classes(classes: tuple[str, ...]) -> None:
         raise ModelError(f"it needs from 2 to {_MAX_CLASSES:,} classes, and has {len(classes)}.")
     if not all(isinstance(label, str) and label for label in classes):
         raise ModelError("a class has an empty name, or one that is no text.")
-    for label in classes:
-        # Arrays of text drop a NUL at the end, so no training produces such a name.
+    for label in classes:  # arrays of text drop a NUL at the end, so no training produces such a name
         if len(label) > MAX_NAME or label[-1] == "\0":
             raise ModelError(f"a class must have a name of at most {MAX_NAME:,} characters, got {brief(label)}.")
     if list(classes) != sorted(set(classes)):

@@ -5,15 +5,12 @@ With an engine, lists of paths go out to its workers, and answers come back.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from ..bags.bags import Bags
 from ..bags.extract import Described, Extractor
@@ -28,10 +25,6 @@ from .evidence import Evidence, evidence_of
 from .file import checksum_of
 from .model import Model
 from .scores import Scores
-
-if TYPE_CHECKING:
-    from ..bags.cache import Kept
-    from .fit import Learned
 
 _PER_TASK = 32  # photos: some seconds of work, so that sending them costs little
 
@@ -50,7 +43,7 @@ class Predictor:
 
     def described(self, photos: list[Photo]) -> Iterator[Described]:
         """Yield what the model needs of the bags of photos, in order: from the cache, or else from the network."""
-        from ..bags.cache import described
+        from ..bags.described import described
 
         return described(photos, self.extractor, self.model.scorer.needs(), cache=self.cache)
 
@@ -105,30 +98,6 @@ class Predictor:
     @functools.cached_property
     def _learned(self) -> frozenset[str]:
         return frozenset(itertools.chain.from_iterable(self.model.about.photos.values()))
-
-    def suggested(
-        self, photos: list[Photo], count: int, record: Callable[[Answer], None], progress: Progress | None
-    ) -> list[Answer]:
-        """Return the answers for the photos that would teach the model most; every answer is recorded before."""
-        from ..bags.copies import groups_of_layouts
-        from ..bags.moments import layouts, photo_vectors
-        from .next_labels import next_labels
-
-        answers, vectors, looks, digests = [], [], [], []
-        for done, item in enumerate(self.described(photos), 1):
-            if progress is not None:
-                progress("predict", done, len(photos))
-            record(answer := self.answer(item))
-            if item.bag is not None and not answer.known:
-                answers.append(answer)
-                vectors.append(photo_vectors(item.bag)[0])
-                looks.append(layouts(item.bag)[0])
-                digests.append(item.digest)
-        if not answers:
-            return []
-        probability = np.stack([np.asarray(answer.probabilities) for answer in answers])
-        groups = groups_of_layouts(np.stack(looks), digests)
-        return [answers[i] for i in next_labels(probability, np.stack(vectors), count, groups)]
 
     def adapted(self, items: list[Described], insist: bool, threshold: float | None) -> tuple[Predictor, str | None]:
         """Adapt the model to photos that were described; or return it as it is, and why."""
@@ -196,18 +165,3 @@ def check_network(model: Model, spec: NetworkSpec, path: str | Path) -> None:
         )
     if spec.dim != model.features:
         raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
-
-
-@contextlib.contextmanager
-def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -> Iterator[Learned]:
-    """Yield what is learned from photos that are described: moments in memory, whole bags in a temporary store."""
-    from ..bags.fill import store_of
-    from ..bags.moments import KeptMoments
-    from ..utils.files import temporary_folder
-    from .fit import Learned
-
-    if isinstance(kept, KeptMoments):
-        yield Learned.of_moments(items)
-        return
-    with temporary_folder() as folder:
-        yield Learned.of_store(store_of(items, extractor, folder / "bags"))

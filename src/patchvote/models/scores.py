@@ -32,13 +32,6 @@ def interval(right: int, count: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a share, by Wilson's score.
 
     Unlike the normal approximation, it is valid for few images and for shares near 0 and 1.
-
-    Examples
-    --------
-    >>> [round(edge, 3) for edge in interval(9, 10)]
-    [0.596, 0.982]
-    >>> interval(0, 0)
-    (0.0, 1.0)
     """
     if count == 0:
         return 0.0, 1.0
@@ -60,39 +53,21 @@ class ClassScores:
 
 @dataclasses.dataclass(frozen=True)
 class Reliability:
-    """Images with similar confidence: their mean confidence (`sure`) and their accuracy (`right`)."""
+    """Images with similar confidence: their number, mean confidence and accuracy."""
 
     images: int
-    sure: float
-    right: float
+    confidence: float
+    accuracy: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Strangers:
-    """Answers for photos of unknown classes.
+    """Answers for photos of classes that the model does not know, which it should reject."""
 
-    Parameters
-    ----------
-    labels : tuple of str
-        True class of each photo, which the model does not know; empty where it was not given.
-    predicted : tuple of str
-        Likeliest class of each photo, among those that the model knows.
-    familiarity : array of shape (photos,)
-        Familiarity of each photo; the largest probability if the model has no familiarity.
-    threshold : float
-        Smallest familiarity (or probability) of an answer; below it, the answer is "none of these".
-
-    Examples
-    --------
-    >>> strangers = Strangers(("cow", "cow", "hen"), ("cat",) * 3, np.array([0.01, 0.2, 0.02]), 0.05)
-    >>> strangers.rejected.tolist(), strangers.auroc(np.array([0.1, 0.3, 0.5]))
-    ([True, False, True], 0.888...)
-    """
-
-    labels: tuple[str, ...]
-    predicted: tuple[str, ...]
-    familiarity: Floats
-    threshold: float
+    labels: tuple[str, ...]  # true classes, where they were given; otherwise empty
+    predicted: tuple[str, ...]  # likeliest classes, among those that the model knows
+    familiarity: Floats  # largest probabilities, if the model has no familiarity
+    threshold: float  # smallest familiarity (or probability) of an answer; below it, the answer is "none of these"
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -112,14 +87,7 @@ class Strangers:
         return float(1 - (below + up_to) / 2 / len(known))
 
     def curve(self, known: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        """Return the shares of known photos and of strangers that are rejected, for every threshold, both rising.
-
-        Examples
-        --------
-        >>> strangers = Strangers(("cow", "cow"), ("cat", "cat"), np.array([0.01, 0.2]), 0.05)
-        >>> [share.tolist() for share in strangers.curve(np.array([0.1, 0.3]))]
-        [[0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0]]
-        """
+        """Return the shares of known photos and of strangers that are rejected, for every threshold, both rising."""
         levels = np.append(np.unique(np.concatenate([known, self.familiarity])), np.inf)
         found = (np.searchsorted(np.sort(scores), levels, side="left") for scores in (known, self.familiarity))
         of_known, of_strangers = (np.asarray(count / max(int(count[-1]), 1)) for count in found)
@@ -202,19 +170,24 @@ class Scores:
         return np.asarray(self.probability.argmax(axis=1))
 
     @property
-    def sure(self) -> npt.NDArray[np.float64]:
+    def confidence(self) -> npt.NDArray[np.float64]:
         """Confidence of each answer: its largest probability."""
         return np.asarray(self.probability.max(axis=1))
 
     @property
+    def is_right(self) -> npt.NDArray[np.bool_]:
+        """Which images are classified correctly, without rejection."""
+        return np.asarray(self.predicted == self.expected)
+
+    @property
     def accuracy(self) -> float:
         """Share of the images that are classified correctly, without rejection."""
-        return float(np.mean(self.predicted == self.expected)) if len(self) else math.nan
+        return float(self.is_right.mean()) if len(self) else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
         """95 % confidence interval of the accuracy on images of this kind."""
-        return interval(int(np.sum(self.predicted == self.expected)), len(self))
+        return interval(int(self.is_right.sum()), len(self))
 
     @property
     def rejected(self) -> npt.NDArray[np.bool_]:
@@ -224,18 +197,18 @@ class Scores:
     @property
     def decisive(self) -> npt.NDArray[np.float64]:
         """What decides whether an image is rejected: its familiarity or, if that is not known, its confidence."""
-        return self.sure if self.familiarity is None else self.familiarity
+        return self.confidence if self.familiarity is None else self.familiarity
 
     @property
     def rejected_right(self) -> int:
         """Number of rejected images whose likeliest class is the correct one."""
-        return int(np.sum(self.rejected & (self.predicted == self.expected)))
+        return int(np.sum(self.rejected & self.is_right))
 
     @property
     def accuracy_of_named(self) -> float:
         """Share of the images that are not rejected that are classified correctly; NaN where all are rejected."""
         named = ~self.rejected
-        return float(np.mean(self.predicted[named] == self.expected[named])) if named.any() else math.nan
+        return float(self.is_right[named].mean()) if named.any() else math.nan
 
     @property
     def confusion(self) -> npt.NDArray[np.int64]:
@@ -260,36 +233,32 @@ class Scores:
 
     def reliability(self, bins: int = 10) -> list[Reliability]:
         """Group the images by confidence; groups without images are left out."""
-        group = np.minimum((self.sure * bins).astype(int), bins - 1)
-        correct = self.predicted == self.expected
+        group = np.minimum((self.confidence * bins).astype(int), bins - 1)
+        correct = self.is_right
+        members = [group == i for i in range(bins)]
         return [
-            Reliability(int(np.sum(group == i)), float(self.sure[group == i].mean()), float(correct[group == i].mean()))
-            for i in range(bins)
-            if (group == i).any()
+            Reliability(int(chosen.sum()), float(self.confidence[chosen].mean()), float(correct[chosen].mean()))
+            for chosen in members
+            if chosen.any()
         ]
 
     @property
     def calibration_error(self) -> float:
         """Expected calibration error: mean difference between confidence and accuracy of the groups."""
-        return sum(group.images * abs(group.sure - group.right) for group in self.reliability()) / max(len(self), 1)
+        return sum(group.images * abs(group.confidence - group.accuracy) for group in self.reliability()) / max(
+            len(self), 1
+        )
 
     def worst(self, count: int = WORST) -> npt.NDArray[np.int64]:
         """Return the indices of the misclassified images, in descending order of confidence."""
-        wrong = np.flatnonzero(self.predicted != self.expected)
-        return np.asarray(wrong[np.argsort(-self.sure[wrong], kind="stable")][:count])
+        wrong = np.flatnonzero(~self.is_right)
+        return np.asarray(wrong[np.argsort(-self.confidence[wrong], kind="stable")][:count])
 
     def named_curve(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Return the share of images that is rejected, rising, and the accuracy on the others.
-
-        Examples
-        --------
-        >>> scores = Scores(("sea", "land"), ("a", "b"), np.array([0, 1]), np.array([[0.9, 0.1], [0.6, 0.4]]))
-        >>> [values.tolist() for values in scores.named_curve()]
-        [[0.0, 0.5], [0.5, 1.0]]
-        """
+        """Return the share of images that is rejected, rising, and the accuracy on the others."""
         levels = np.unique(self.decisive)
         order = np.argsort(self.decisive, kind="stable")
-        correct = (self.predicted == self.expected)[order]
+        correct = self.is_right[order]
         rejected = np.searchsorted(self.decisive[order], levels, side="left")
         remaining = np.cumsum(correct[::-1])[::-1][rejected]
         return np.asarray(rejected / len(self)), np.asarray(remaining / (len(self) - rejected))

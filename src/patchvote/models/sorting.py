@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from ..errors import PhotoError
+from ..photos.find import Photo
 from ..photos.folder_names import folder_names
 from ..photos.placing import How, Placer
-from ..utils.terminal import counted
+from ..utils.terminal import counted, some
 from ..voters.votes import NONE
 from .answers import Answer
 
@@ -21,22 +23,7 @@ _SHOWN = 10  # folders that the summary lists
 
 
 class Sorter:
-    """Puts photos into the folders of their classes.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the folders.
-    classes : iterable of str
-        Classes of the model.
-    how : How, default `How.copy`
-        Whether photos are copied, linked or moved.
-
-    Raises
-    ------
-    PatchvoteError
-        No photo can be put there.
-    """
+    """Puts photos into the folders of their classes, below the folder `root`."""
 
     def __init__(self, root: Path, classes: Iterable[str], how: How = How.copy) -> None:
         self._placer, self._how = Placer(root, how), how
@@ -45,15 +32,10 @@ class Sorter:
         self._there = self._removed = 0  # photos that were there already, and originals of these that were removed
         self._elsewhere = 0  # photos that an earlier run put into another folder
         self._seen: set[Path] = set()
+        self.failed: list[PhotoError] = []
 
     def put(self, answer: Answer, source: Path) -> None:
-        """Put a photo into the folder of its answer; one without an answer, or that was put already, stays.
-
-        Raises
-        ------
-        PhotoError
-            The photo cannot be put there.
-        """
+        """Put a photo into the folder of its answer; one without an answer, or that was put already, stays."""
         if answer.likeliest is None or source in self._seen:
             return
         self._seen.add(source)
@@ -65,31 +47,42 @@ class Sorter:
         else:
             self._counts[folder] += 1
 
-    def summary(self) -> str:
-        """Return in words how many photos went where.
+    def each(self, answers: Iterable[Answer], photos: Iterable[Photo]) -> Iterator[Answer]:
+        """Put each photo into the folder of its answer, then yield the answer; `failed` has those that stay.
 
-        Examples
-        --------
-        >>> Sorter(Path("sorted"), ["cat", "dog"]).summary()
-        'copied 0 photos into sorted'
+        Photos are moved once all answers are there: a later one may be a link to an earlier one.
         """
+        sources = {photo.name: photo.source for photo in photos if isinstance(photo.source, Path)}
+        waiting = []
+        for answer in answers:
+            if self._how is How.move:
+                waiting.append(answer)
+            else:
+                self._try(answer, sources)
+            yield answer
+        for answer in waiting:
+            self._try(answer, sources)
+
+    def _try(self, answer: Answer, sources: Mapping[str, Path]) -> None:
+        try:
+            if answer.name in sources:
+                self.put(answer, sources[answer.name])
+        except PhotoError as error:
+            self.failed.append(error)
+
+    def summary(self) -> str:
+        """Return in words how many photos went where."""
         counts = [f"{folder} {count:,}" for folder, count in self._counts.most_common()]
-        more = f" and {len(counts) - _SHOWN:,} folders more" if len(counts) > _SHOWN else ""
-        where = f": {', '.join(counts[:_SHOWN])}{more}" if counts else ""
+        where = f": {some(counts, _SHOWN)}" if counts else ""
         before = f"; {counted(self._there, 'was', 'were')} there already" if self._there else ""
         if self._removed:
             before += f", the same byte by byte: {counted(self._removed, 'original was', 'originals were')} removed"
         root = self._placer.root
-        return (
-            f"{self._how} {counted(self._counts.total(), 'photo')} into {root}{where}{before}{self._told_elsewhere()}"
-        )
-
-    def _told_elsewhere(self) -> str:
-        """Return a sentence on photos that an earlier run put into another folder, where they stay."""
-        if not self._elsewhere:
-            return ""
-        photos = counted(self._elsewhere, "photo is", "photos are")
-        return (
-            f". {photos} in another folder of {self._placer.root} as well, from an earlier run with other answers: "
-            "remove what is wrong there, or sort into an empty folder."
-        )
+        sentence = f"{self._how} {counted(self._counts.total(), 'photo')} into {root}{where}{before}"
+        if self._elsewhere:
+            photos = counted(self._elsewhere, "photo is", "photos are")
+            sentence += (
+                f". {photos} in another folder of {root} as well, from an earlier run with other answers: remove what "
+                "is wrong there, or sort into an empty folder."
+            )
+        return sentence

@@ -110,17 +110,16 @@ class _Network:
         self._graph = GraphBuilder()
 
     def model(self, name: str) -> onnx.ModelProto:
-        graph = self._graph
         x = self._convolve("image", "_conv_stem", "_bn0", stride=2, activation="stem")
         block = 0
         for index, (stride, expansion, repeats) in enumerate(_STAGES):
             edge = index in (0, len(_STAGES) - 1)  # the first and last stage are not deepened
-            repeats = repeats if edge else math.ceil(repeats * self._variant.depth)
-            for repeat in range(repeats):
+            for repeat in range(repeats if edge else math.ceil(repeats * self._variant.depth)):
                 x = self._block(x, block, stride if repeat == 0 else 1, expansion != 1, skip=repeat > 0)
                 block += 1
         self._convolve(x, "_conv_head", "_bn1", activation="features")
-        return graph.model(name, {"image": ["n", 3, "height", "width"]}, {"features": ["n", DIM, "rows", "columns"]})
+        outputs: dict[str, list[int | str]] = {"features": ["n", DIM, "rows", "columns"]}
+        return self._graph.model(name, {"image": ["n", 3, "height", "width"]}, outputs)
 
     def _block(self, x: str, index: int, stride: int, expand: bool, skip: bool) -> str:
         prefix, entry = f"_blocks.{index}.", x
@@ -136,22 +135,18 @@ class _Network:
         kernel, graph = self._weights[f"{conv}.weight"], self._graph
         gain = w["weight"].astype(np.float64) / np.sqrt(w["running_var"].astype(np.float64) + _EPSILON)
         folded = graph.constant(kernel * gain[:, None, None, None], name=f"{conv}.weight")
-        out = graph.node(
-            "Conv",
-            x,
-            folded,
-            graph.constant(w["bias"] - w["running_mean"] * gain, name=f"{conv}.bias"),
-            output=f"{conv}.out",
-            kernel_shape=kernel.shape[2:],
-            strides=[stride, stride],
-            group=kernel.shape[0] if kernel.shape[1] == 1 else 1,
-            auto_pad="SAME_UPPER",  # as TensorFlow pads, for every input size
-        )
+        bias = graph.constant(w["bias"] - w["running_mean"] * gain, name=f"{conv}.bias")
+        settings = {
+            "kernel_shape": kernel.shape[2:],
+            "strides": [stride, stride],
+            "group": kernel.shape[0] if kernel.shape[1] == 1 else 1,
+            "auto_pad": "SAME_UPPER",  # as TensorFlow pads, for every input size
+        }
+        out = graph.node("Conv", x, folded, bias, output=f"{conv}.out", **settings)
         if not activation:
             return out
-        return graph.node(
-            "Clip", out, graph.constant(0.0, name="zero"), graph.constant(6.0, name="six"), output=activation
-        )
+        bounds = graph.constant(0.0, name="zero"), graph.constant(6.0, name="six")
+        return graph.node("Clip", out, *bounds, output=activation)
 
 
 class _TensorsOnly(pickle.Unpickler):

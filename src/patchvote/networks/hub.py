@@ -104,8 +104,8 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
     expected = parsed.options.get("sha256", digest)
     if expected != digest:
         raise NetworkError(
-            f"{path} has the SHA-256 {digest}, expected {expected}: it was damaged after the download, or is another "
-            "file than the name means. If it was damaged, delete the file that it links to, and try again."
+            f"{path} has the SHA-256 {digest}, expected {expected}: it is another file than the name means, or it is "
+            "damaged: then delete the file that it links to, and try again."
         )
     pinned = dataclasses.replace(parsed, options={**parsed.options, "sha256": digest})
     settings, whole = _settings(pinned, local), pinned.options.get("whole", "mean")
@@ -135,8 +135,7 @@ def _library() -> Any:
         import huggingface_hub.utils
     except ImportError as error:
         raise NetworkError(
-            f"networks of the Hugging Face hub need huggingface_hub ({first_line(error)}). Install it with: "
-            "pip install 'patchvote[hub]'"
+            f"the Hugging Face hub needs huggingface_hub ({first_line(error)}): pip install 'patchvote[hub]'"
         ) from None
     hub: Any = huggingface_hub
     hub.utils.logging.set_verbosity_error()  # what matters in its warnings is in our messages
@@ -151,13 +150,11 @@ def _asking(name: HubName, file: str = "") -> Iterator[Any]:
         yield hub
     except hub.errors.GatedRepoError:
         raise NetworkError(
-            f"{repository} is gated: its owner wants you to accept a licence first. Open its page, accept it, and log "
-            "in on this machine with: hf auth login"
+            f"{repository} is gated: accept its licence on its page, and log in on this machine with: hf auth login"
         ) from None
     except hub.errors.RepositoryNotFoundError:
         raise NetworkError(
-            f"the hub has no repository {repository}, or it is private. Is the name right (owner/name)? For a private "
-            "one, log in with: hf auth login"
+            f"the hub has no repository {repository}, or it is private: then log in with: hf auth login"
         ) from None
     except hub.errors.RevisionNotFoundError:
         raise NetworkError(f"{repository} has no revision {name.revision!r}: name a branch, tag or commit.") from None
@@ -167,7 +164,7 @@ def _asking(name: HubName, file: str = "") -> Iterator[Any]:
             raise _AbsentError(f"{repository} has no file {file}.") from None
         raise _UnreachableError(
             f"{file or 'the list of files'} of {repository} is not in the cache, and cannot be read from the hub: "
-            f"{first_line(error.__cause__ or error)[:300]} Is there a connection? What was downloaded is kept."
+            f"{first_line(error.__cause__ or error)[:300]} Is there a connection?"
         ) from None
 
 
@@ -217,21 +214,18 @@ def is_cached(name: str) -> bool:
 
 def cached_graphs() -> list[tuple[HubName, frozenset[str], float]]:
     """Return the networks in the cache: name with commit and file, branches that lead there, and megabytes."""
-    found: list[tuple[HubName, frozenset[str], float]] = []
     try:
         hub = _library()
-        repositories = [one for one in hub.scan_cache_dir(hub.constants.HF_HUB_CACHE).repos if one.repo_type == "model"]
-    except NetworkError:
+        repositories = hub.scan_cache_dir(hub.constants.HF_HUB_CACHE).repos
+    except Exception:  # there is no library, or no cache
         return []
-    except hub.errors.CacheNotFound:
-        return []
-    for repository in repositories:
-        for revision in repository.revisions:
-            files = {file.file_path.relative_to(revision.snapshot_path).as_posix(): file for file in revision.files}
-            graphs = sorted((file for file in files if file.endswith(".onnx")), key=lambda file: file not in _USUAL)
-            if graphs and files.keys() & set(_SETTINGS):
-                name = HubName(repository.repo_id, revision.commit_hash, graphs[0])
-                found.append((name, revision.refs, files[graphs[0]].size_on_disk / 1e6))
+    found: list[tuple[HubName, frozenset[str], float]] = []
+    for repository, revision in ((one, revision) for one in repositories for revision in one.revisions):
+        files = {file.file_path.relative_to(revision.snapshot_path).as_posix(): file for file in revision.files}
+        graphs = sorted((file for file in files if file.endswith(".onnx")), key=lambda file: file not in _USUAL)
+        if repository.repo_type == "model" and graphs and files.keys() & set(_SETTINGS):
+            name = HubName(repository.repo_id, revision.commit_hash, graphs[0])
+            found.append((name, revision.refs, files[graphs[0]].size_on_disk / 1e6))
     return sorted(found, key=lambda one: str(one[0]))
 
 

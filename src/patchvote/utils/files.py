@@ -237,11 +237,10 @@ def remove_abandoned(folder: Path) -> None:
     if isinstance(folder, RemotePath):  # files are written there under their final names
         return
     with contextlib.suppress(OSError):
-        for entry in list(os.scandir(folder)):
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if not _TEMPORARY.fullmatch(entry.name) or not (is_folder or entry.is_file(follow_symlinks=False)):
+        for entry in [entry for entry in os.scandir(folder) if _TEMPORARY.fullmatch(entry.name)]:
+            path, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
+            if not is_folder and not entry.is_file(follow_symlinks=False):
                 continue
-            path = folder / entry.name
             with contextlib.suppress(OSError), _opened(path) as handle:
                 locked, age = _lock(handle), time.time() - path.stat().st_mtime
                 if age > (_MIN_AGE if locked else _MAX_AGE) and locked is not False:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,8 +76,8 @@ class GraphBuilder:
     def model(
         self,
         name: str,
-        inputs: dict[str, Sequence[int | str]],
-        outputs: dict[str, Sequence[int | str]],
+        inputs: Mapping[str, Sequence[int | str]],
+        outputs: Mapping[str, Sequence[int | str]],
         *,
         kinds: dict[str, str] | None = None,
         opset: int = OPSET,
@@ -90,7 +90,7 @@ class GraphBuilder:
         """
         helper, types = self._helper, kinds or {}
 
-        def values(shapes: dict[str, Sequence[int | str]]) -> list[onnx.ValueInfoProto]:
+        def values(shapes: Mapping[str, Sequence[int | str]]) -> list[onnx.ValueInfoProto]:
             return [
                 helper.make_tensor_value_info(key, getattr(self._types, types.get(key, "FLOAT")), list(shape))
                 for key, shape in shapes.items()

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from ..errors import PatchvoteError
@@ -63,6 +63,11 @@ class ReaderGone(Exception):  # noqa: N818 - no error: `patchvote predict … | 
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun, such as "1 photo"."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """Join names; of many, only the first few: "a, b and 3 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def none_readable(count: int) -> str:

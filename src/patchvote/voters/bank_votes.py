@@ -22,19 +22,7 @@ from ..utils.arrays import to_float32
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import flag, one_of
 from .export import Exported
-from .scorer import (
-    AT_LEAST_ONE,
-    CONFIDENCE,
-    FLOATS,
-    POWER,
-    SEED,
-    WEIGHT,
-    WHOLE,
-    DescriptorScorer,
-    Schema,
-    check_boxes,
-    check_every_class,
-)
+from .scorer import FLOATS, WHOLE, DescriptorScorer, Schema, check_boxes, check_every_class, checks
 from .search import (
     FEWEST_TO_BOUND,
     Bank,
@@ -66,16 +54,12 @@ _FEWEST, _MOST = 512, 16_384  # fewer at once would read the store too often; mo
 
 _SCHEMA = Schema(
     arrays={"values": (2, FLOATS), "class": (1, WHOLE), "image": (1, WHOLE), "boxes": (2, FLOATS), "mean": (1, FLOATS)},
-    settings={
-        "n_neighbors": AT_LEAST_ONE,
-        "normalise": flag,
-        "position_weight": WEIGHT,
-        "confidence": CONFIDENCE,
-        "power": POWER,
-        "search": one_of("exact", "pca"),
-        "dtype": one_of("float32", "float16"),
-        "random_state": SEED,
-    },
+    settings=checks(
+        *("n_neighbors", "position_weight", "confidence", "power", "random_state"),
+        normalise=flag,
+        search=one_of("exact", "pca"),
+        dtype=one_of("float32", "float16"),
+    ),
 )
 
 
@@ -156,11 +140,6 @@ class BankVotes(DescriptorScorer):
 
     @abc.abstractmethod
     def _measured_recall(self) -> float: ...
-
-    @property
-    def power(self) -> float:
-        """Exponent of the power normalisation of features."""
-        return float(self.settings.get("power", 1.0))
 
     @property
     def search(self) -> str:
@@ -250,12 +229,11 @@ class BankVotes(DescriptorScorer):
         if arrays["mean"].shape != (self.features,):
             raise ModelError("mean and bank have different numbers of features.")
         check_boxes(arrays["boxes"])
-        self._check_fewest(check_every_class(arrays["class"], self.classes))
+        fewest = check_every_class(arrays["class"], self.classes)
+        if self.remembers and fewest < self._neighbours():
+            raise ModelError(f"a class has {fewest} descriptors, fewer than {self._neighbours()} neighbours.")
         if arrays["image"].min() < 0 or (images is not None and arrays["image"].max() >= images):
             raise ModelError("its bank names images that are not there.")
-
-    def _check_fewest(self, fewest: int) -> None:
-        """Refuse a bank whose rarest class has too few descriptors."""
 
     def to_onnx(
         self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
@@ -299,10 +277,6 @@ class NeighbourVotes(BankVotes):
         distances, nearest = self._banks[number].nearest(values)
         rows = self._class_rows(number)[nearest[:, 0]]
         return self.arrays["image"][rows], self.arrays["boxes"][rows], distances[:, 0]
-
-    def _check_fewest(self, fewest: int) -> None:
-        if fewest < self._neighbours():
-            raise ModelError(f"a class has {fewest} descriptors, fewer than {self._neighbours()} neighbours.")
 
     def _measured_recall(self) -> float:
         rng, numbers, shares = np.random.default_rng(0), self.arrays["class"], []

@@ -101,12 +101,6 @@ def power_nodes(graph: GraphBuilder, values: str, power: float) -> str:
     return graph.node("Mul", graph.node("Sign", values), size)
 
 
-def weight_nodes(graph: GraphBuilder, votes: str, exponent: float) -> str:
-    """Add the weights ``(1, cells)`` of cells, not yet scaled, from their votes ``(classes, cells)``."""
-    first, second = graph.largest(votes, 2, axis=0)
-    return graph.node("Pow", graph.node("Sub", first, second), graph.constant(exponent))
-
-
 def familiarity_nodes(
     graph: GraphBuilder, familiarity: Familiarity, maps: list[str], whole: bool, probability: str
 ) -> str:

@@ -22,7 +22,6 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -154,11 +153,10 @@ def advance(weights: Array, gradient: Array, t: int, curvature: float, lam: floa
     weights -= gradient
 
 
-@dataclasses.dataclass(frozen=True)
 class GradientJob:
     """The job of a worker that computes its part of every gradient."""
 
-    name: str = "fit snbnl"
+    name = "fit snbnl"
 
     def start(self) -> Callable[[Any, Any], tuple[float, Array] | None]:
         """Return the function that computes the loss and the gradient of some descriptors, if there are any."""
@@ -175,20 +173,14 @@ class Stoml3:
     team: Team | None = None
 
     def __init__(
-        self,
-        weights: Array,
-        q: float,
-        lam: float,
-        curvature: float = 1.0,
-        step: int = 0,
-        device: str | None = None,
+        self, weights: Array, q: float, lam: float, curvature: float = 1.0, step: int = 0, device: str | None = None
     ) -> None:
         self._weights = weights if device is None else on_device(weights, device)
         self._is_numpy = is_numpy_array(self._weights)
         self._dtype = on_host(weights[:0]).dtype
         self.q, self.lam, self.curvature, self.t = q, lam, curvature, step
         self._mean: Array | None = None
-        self._counted = 0
+        self.averaged = 0  # steps since `begin_mean`
         self._memory: dict[str, npt.NDArray[Any]] = {}
 
     @property
@@ -205,18 +197,13 @@ class Stoml3:
         """Mean of the prototypes over the steps since `begin_mean`."""
         return None if self._mean is None else on_host(self._mean)
 
-    @property
-    def averaged(self) -> int:
-        """Number of steps since `begin_mean`."""
-        return self._counted
-
     def begin_mean(self) -> None:
         """Start to average the prototypes over the following steps."""
-        self._mean, self._counted = array_namespace(self._weights).zeros_like(self._weights), 0
+        self._mean, self.averaged = array_namespace(self._weights).zeros_like(self._weights), 0
 
     def restore(self, weights: Array, mean: Array | None, step: int, averaged: int) -> None:
         """Continue from prototypes, and their mean over the last `averaged` steps, that were saved after `step`."""
-        self.weights, self.t, self._counted = weights, step, averaged
+        self.weights, self.t, self.averaged = weights, step, averaged
         self._mean = None if mean is None else self._to_device(mean)
 
     def step(self, x: Array, labels: Array, weight: Array | None = None) -> float:
@@ -226,9 +213,9 @@ class Stoml3:
         loss, change = self.gradient(x, labels, counts / counts.sum(dtype=np.float64).astype(self._dtype))
         advance(self._weights, change, self.t, self.curvature, self.lam)
         if self._mean is not None:
-            self._counted += 1
+            self.averaged += 1
             apart = np.subtract(self._weights, self._mean, out=change) if self._is_numpy else self._weights - self._mean
-            apart /= self._counted
+            apart /= self.averaged
             self._mean += apart
         return loss
 

@@ -134,13 +134,8 @@ class Passes:
         arrays = {"weights": self.learner.weights}
         if self.learner.mean is not None:
             arrays["mean"] = self.learner.mean
-        state = {
-            "finished": finished,
-            "step": self.learner.t,
-            "averaged": self.learner.averaged,
-            "random": self._random,
-        }
-        state |= {name: getattr(self, name) for name in _PROGRESS}
+        state = {name: getattr(self, name) for name in _PROGRESS} | {"finished": finished, "random": self._random}
+        state |= {"step": self.learner.t, "averaged": self.learner.averaged}
         self.checkpoint.write(self.name, arrays, state)
 
     def _restore(self, arrays: Arrays, state: dict[str, Any]) -> None:
@@ -161,22 +156,16 @@ def first_prototypes(values: Floats, labels: Numbers, count: int, classes: int, 
     for number in range(classes):
         class_rows = np.flatnonzero(labels == number)
         if not len(class_rows):
-            raise ValueError(
-                f"a sample of {len(labels):,} descriptors has none of class number {number}: use start='random' or a "
-                "larger memory."
-            )
-        class_rows = rng.choice(class_rows, size=min(len(class_rows), max(count, 5000)), replace=False)
-        result[:, number] = _centres_of(values[class_rows], count, start, rng)
+            raise ValueError(f"a sample has no descriptor of class number {number}: use start='random' or more memory.")
+        own = values[rng.choice(class_rows, size=min(len(class_rows), max(count, 5000)), replace=False)]
+        if start == "kmeans" and len(own) > count:
+            from sklearn.cluster import MiniBatchKMeans
+
+            means = MiniBatchKMeans(count, n_init=1, random_state=int(rng.integers(2**31)), batch_size=1024)
+            result[:, number] = means.fit(own).cluster_centers_
+        else:
+            result[:, number] = own[rng.choice(len(own), size=count, replace=len(own) < count)]
     return result
-
-
-def _centres_of(values: Floats, count: int, start: str, rng: np.random.Generator) -> Floats:
-    if start == "kmeans" and len(values) > count:
-        from sklearn.cluster import MiniBatchKMeans
-
-        means = MiniBatchKMeans(count, n_init=1, random_state=int(rng.integers(2**31)), batch_size=1024)
-        return np.asarray(means.fit(values).cluster_centers_)
-    return values[rng.choice(len(values), size=count, replace=len(values) < count)]
 
 
 def dead_prototypes(weights: Floats, x: Floats) -> Numbers:

@@ -11,80 +11,27 @@ import numpy.typing as npt
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import either, one_of
-from .export import (
-    Exported,
-    as_map,
-    cells,
-    centres_of,
-    mean_cell,
-    power_nodes,
-    size,
-    softmax_of,
-    weight_nodes,
-)
+from .export import Exported, as_map, cells, centres_of, mean_cell, power_nodes, size, softmax_of
 from .ml3 import phi
 from .scorer import (
-    AT_LEAST_ONE,
-    CLASS_WEIGHT,
-    CONFIDENCE,
     FLOATS,
     MAX_NUMBER,
-    NONE,
-    POWER,
-    SEED,
     STRENGTH,
     WEIGHT,
     WHOLE,
     DescriptorScorer,
-    Q,
     Schema,
     check_boxes,
     check_numbers,
+    checks,
     from_plain,
 )
 from .votes import chunk_rows, raised
 
 _ARRAYS = {"weights": (3, FLOATS), "mean": (1, FLOATS), "scale": (1, FLOATS)}
 _MEMORY = {"memory_values": (2, FLOATS), "memory_boxes": (2, FLOATS), "memory_class": (1, WHOLE)}
-_SETTINGS = {
-    "n_prototypes": AT_LEAST_ONE,
-    "q": Q,
-    "alpha": WEIGHT,
-    "max_iter": AT_LEAST_ONE,
-    "batch_size": AT_LEAST_ONE,
-    "position_weight": WEIGHT,
-    "confidence": CONFIDENCE,
-    "power": POWER,
-    "class_weight": CLASS_WEIGHT,
-    "random_state": SEED,
-}
+_SETTINGS = ("n_prototypes", "q", "max_iter", "batch_size", "position_weight", "confidence", "power", "class_weight")
 _SCALES = 1e-30, 1e30  # range of 1 / standard deviation of a feature, within what float32 can hold
-
-
-def prototype_votes(
-    values: npt.NDArray[Any],
-    weights: npt.NDArray[Any],
-    mean: npt.NDArray[np.float64],
-    scale: npt.NDArray[np.float64],
-    q: float,
-) -> npt.NDArray[Any]:
-    """Return phi of the products of standardised descriptors with the prototypes of each class.
-
-    Standardisation is folded into the prototypes: W (x - mean) * scale = (W * scale) x - (W * scale) mean.
-    """
-    prototypes, classes, _ = weights.shape
-    flat, shift = _folded(weights, mean, scale)
-    products = flat @ values.astype(flat.dtype, copy=False).T
-    products -= shift[:, None]
-    return np.asarray(phi(products.reshape(prototypes, classes, len(values)), q).T)
-
-
-def _folded(
-    weights: npt.NDArray[Any], mean: npt.NDArray[Any], scale: npt.NDArray[Any]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return prototypes ``(prototypes * classes, features)`` into which standardisation is folded, and their shift."""
-    flat = (weights.reshape(-1, weights.shape[-1]) * scale).astype(weights.dtype)
-    return flat, flat @ mean.astype(flat.dtype)
 
 
 class PrototypeVotes(DescriptorScorer):
@@ -101,11 +48,6 @@ class PrototypeVotes(DescriptorScorer):
         return chunk_rows(len(self.arrays["weights"]) * self.classes)
 
     @property
-    def power(self) -> float:
-        """Exponent of the power normalisation of features."""
-        return float(self.settings.get("power", 1.0))
-
-    @property
     def q(self) -> float:
         """Exponent of the norm that turns the products with a class's prototypes into one vote."""
         return float(from_plain(self.settings["q"]))
@@ -114,7 +56,19 @@ class PrototypeVotes(DescriptorScorer):
         """Return the votes of descriptors, to which positions are appended if they are used."""
         if self.power != 1:
             values = np.hstack([raised(values[:, : self.features], self.power), values[:, self.features :]])
-        return prototype_votes(values, self.arrays["weights"], self.arrays["mean"], self.arrays["scale"], self.q)
+        flat, shift = self._folded()
+        products = flat @ values.astype(flat.dtype, copy=False).T
+        products -= shift[:, None]
+        return np.asarray(phi(products.reshape(-1, self.classes, len(values)), self.q).T)
+
+    def _folded(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return prototypes ``(prototypes * classes, features)`` into which standardisation is folded, and their shift.
+
+        W (x - mean) * scale = (W * scale) x - (W * scale) mean.
+        """
+        weights = self.arrays["weights"]
+        flat = (weights.reshape(-1, weights.shape[-1]) * self.arrays["scale"]).astype(weights.dtype)
+        return flat, flat @ self.arrays["mean"].astype(flat.dtype)
 
     def check(self, images: int | None = None) -> None:
         """Refuse arrays that are inconsistent, and prototypes whose votes would overflow."""
@@ -134,16 +88,14 @@ class PrototypeVotes(DescriptorScorer):
         self._check_reach()
 
     def _check_memory(self) -> None:
-        missing = [name for name in _MEMORY if name not in self.arrays]
-        if len(missing) == len(_MEMORY):
+        held = [name for name in _MEMORY if name in self.arrays]
+        if not held:
             return
-        if missing:
-            raise ModelError(f"the array {missing[0]!r} is missing.")
+        if len(held) < len(_MEMORY):
+            raise ModelError("an array of the memory is missing.")
         values, boxes, numbers = (self.arrays[name] for name in _MEMORY)
-        if values.shape[1] != self.features or len(values) != len(numbers):
-            raise ModelError("the memory does not fit the prototypes.")
-        if len(boxes) != len(values):
-            raise ModelError("the memory has arrays of different lengths.")
+        if values.shape[1] != self.features or not len(values) == len(boxes) == len(numbers):
+            raise ModelError("the memory does not fit the prototypes, or has arrays of different lengths.")
         check_numbers(numbers, self.classes)
         check_boxes(boxes)
 
@@ -184,18 +136,23 @@ class PrototypeVotes(DescriptorScorer):
 
         Where no cell of the photo has a lead, all have the weight 1.
         """
-        mean = graph.node("Div", graph.sum(weight_nodes(graph, votes, self.confidence), 1), count)
+
+        def lead(some: str) -> str:
+            first, second = graph.largest(some, 2, axis=0)
+            return graph.node("Pow", graph.node("Sub", first, second), graph.constant(self.confidence))
+
+        mean = graph.node("Div", graph.sum(lead(votes), 1), count)
         none = graph.node("Equal", mean, graph.constant(0.0))
 
         def weights(some: str) -> str:
-            return graph.node("Where", none, graph.constant(1.0), weight_nodes(graph, some, self.confidence))
+            return graph.node("Where", none, graph.constant(1.0), lead(some))
 
         return weights, graph.node("Where", none, graph.constant(1.0), mean)
 
     def _vote_nodes(self, graph: GraphBuilder, flat: str, places: tuple[str, str] | None) -> str:
         """Add the votes ``(classes, cells)`` of cells ``(features, cells)``."""
         count, classes, _ = self.arrays["weights"].shape
-        weights = _folded(self.arrays["weights"], self.arrays["mean"], self.arrays["scale"])[0].astype(np.float32)
+        weights = self._folded()[0].astype(np.float32)
         shift = weights @ self.arrays["mean"].astype(np.float32)
         flat = power_nodes(graph, flat, self.power)
         z = graph.node("MatMul", graph.constant(weights[:, : self.features]), flat)
@@ -227,7 +184,9 @@ class SnbnlVotes(PrototypeVotes):
     schema = Schema(
         arrays=_ARRAYS,
         kept=_MEMORY,
-        settings={**_SETTINGS, "curvature": STRENGTH, "start": one_of("random", "data", "kmeans")},
+        settings=checks(
+            *_SETTINGS, "random_state", alpha=WEIGHT, curvature=STRENGTH, start=one_of("random", "data", "kmeans")
+        ),
         needed=("q",),
     )
 
@@ -238,6 +197,6 @@ class NbnlVotes(PrototypeVotes):
     kind = "nbnl"
     schema = Schema(
         arrays=_ARRAYS,
-        settings={**_SETTINGS, "alpha": either(NONE, STRENGTH), "epochs": AT_LEAST_ONE},
+        settings=checks(*_SETTINGS, "random_state", "epochs", alpha=either(one_of(None), STRENGTH)),
         needed=("q",),
     )

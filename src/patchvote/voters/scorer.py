@@ -59,17 +59,30 @@ def _power(value: Any) -> str | None:
     return None if fits else f" must be 'auto' or a number above 0, up to 1, got {brief(value)}"
 
 
-AT_LEAST_ONE = whole(1, 1 << 53)
 SHARE = number(0, 1)
 WEIGHT = number(0, 1e12)
-CONFIDENCE = number(0, 10)  # exponent of a part's lead
 STRENGTH = number(1e-12, 1e12)
 AUTO_STRENGTH = either(one_of("auto"), number(1e-9, 1e12))  # with less, rounding decides
-NONE = one_of(None)
-SEED = either(NONE, whole(0, (1 << 32) - 1))
-CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, _label))
-Q = either(one_of("inf"), number(1, 1e30))  # the largest float32 is 3e38
-POWER = either(one_of("auto"), _power)
+CLASS_WEIGHT = either(one_of(None), one_of("balanced"), table(WEIGHT, _label))
+_COUNT = whole(1, 1 << 53)
+_CHECKS: Mapping[str, Check] = {  # of settings that mean the same in all voters that have them
+    "n_prototypes": _COUNT,
+    "n_neighbors": _COUNT,
+    "max_iter": _COUNT,
+    "epochs": _COUNT,
+    "batch_size": _COUNT,
+    "q": either(one_of("inf"), number(1, 1e30)),  # the largest float32 is 3e38
+    "power": either(one_of("auto"), _power),
+    "position_weight": WEIGHT,
+    "confidence": number(0, 10),
+    "class_weight": CLASS_WEIGHT,
+    "random_state": either(one_of(None), whole(0, (1 << 32) - 1)),
+}
+
+
+def checks(*names: str, **own: Check) -> Mapping[str, Check]:
+    """Return the checks of the named settings, and those that a voter has of its own."""
+    return {name: _CHECKS[name] for name in names} | own
 
 
 def plain(value: Any) -> Any:
@@ -96,14 +109,12 @@ def unstorable(settings: Mapping[str, Any]) -> str | None:
     """Return which setting a file cannot store so that it comes back the same, or None."""
     for name, value in settings.items():
         try:
-            same = json.loads(json.dumps(value, allow_nan=False)) == value
+            if json.loads(json.dumps(value, allow_nan=False)) == value:
+                continue
         except (TypeError, ValueError, RecursionError):
-            same = False
-        if not same:
-            return (
-                f"{name} must be a number, text, true, false, None, or a list or table of these (keys: text), "
-                f"got {brief(value)}"
-            )
+            pass
+        expected = "a number, text, true, false, None, or a list or table of these (keys: text)"
+        return f"{name} must be {expected}, got {brief(value)}"
     return None
 
 
@@ -229,14 +240,8 @@ class Scorer(abc.ABC):
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
         """Return the nearest training descriptor of a class for each descriptor, or None if the model holds none.
 
-        Returns
-        -------
-        images : array of shape (descriptors,)
-            Numbers of the training images, in the order in which they were given.
-        boxes : array of shape (descriptors, 4)
-            Boxes of the training descriptors in their images.
-        distances : array of shape (descriptors,)
-            Squared distances.
+        Three arrays: the numbers of the training images, in the order in which they were given, the boxes of the
+        descriptors in these, and their squared distances.
         """
         return None
 
@@ -252,16 +257,8 @@ class Scorer(abc.ABC):
     ) -> Exported:
         """Add nodes that vote to an ONNX graph; by default, this is refused by a `PatchvoteError`.
 
-        Parameters
-        ----------
-        graph : GraphBuilder
-            Graph to which the nodes are added.
-        maps : list of str
-            Names of the feature maps of a photo, of shape (features, rows, columns), one per scale.
-        whole : bool
-            Whether the bag also holds the mean of the first map.
-        temperature, threshold : float
-            Temperature of the probabilities, and threshold of rejection.
+        `maps` names the feature maps of a photo, of shape (features, rows, columns), one per scale; with `whole`, the
+        bag also holds the mean of the first map.
         """
         raise PatchvoteError(
             f"a model of {self.kind} cannot be one graph: its votes are no operations of ONNX. Fit it with another "
@@ -313,6 +310,11 @@ class DescriptorScorer(Scorer):
     def chunk(self) -> int:
         """Number of descriptors whose votes are computed at once."""
         return chunk_rows(self.classes)
+
+    @property
+    def power(self) -> float:
+        """Exponent of the power normalisation of features."""
+        return float(self.settings.get("power", 1.0))
 
     @property
     def confidence(self) -> float:

@@ -338,15 +338,13 @@ class SNBNL(PrototypeVoter):
 
     def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
         self._saved = None
-        if self.options.checkpoint is not None:
-            if not isinstance(self.random_state, (int, np.integer)):
-                raise ValueError(
-                    "a checkpoint needs a random_state that is a whole number, so that the training can be continued, "
-                    f"got {self.random_state!r}."
-                )
-            settings = self._plain_settings() | {"calibration": self.options.calibration}
-            mark = training_mark(data, settings, self.classes_, (self.mean_, self.scale_, seeds))
-            self._saved = Checkpoint(place(self.options.checkpoint), mark)
+        if self.options.checkpoint is None:
+            return
+        if not isinstance(self.random_state, (int, np.integer)):
+            raise ValueError(f"a checkpoint needs a random_state that is a whole number, got {self.random_state!r}.")
+        settings = self._plain_settings() | {"calibration": self.options.calibration}
+        mark = training_mark(data, settings, self.classes_, (self.mean_, self.scale_, seeds))
+        self._saved = Checkpoint(place(self.options.checkpoint), mark)
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
         rng = np.random.default_rng(seed)

@@ -131,8 +131,8 @@ def serve(
     settings: Settings, *, ready: Callable[[str], None] | None = None, log: Callable[[str], None] | None = None
 ) -> None:
     """Serve until the process is told to end; `ready` is called with the address once requests are accepted."""
-    make_folder(settings.data)
-    with lock_at_once(settings.data) as is_mine, contextlib.ExitStack() as stack:
+    make_folder(settings.data / "workspaces")
+    with lock_at_once(settings.data / "workspaces") as is_mine, contextlib.ExitStack() as stack:
         if not is_mine:
             raise PatchvoteError(f"another server uses {settings.data}. End it, or name another folder with --data.")
         listener = stack.enter_context(_listening(settings))

@@ -35,7 +35,6 @@ from ..photos.folder_names import file_names
 from ..utils.files import write_atomically
 
 _NICE = 10  # lower priority than the server, which answers meanwhile
-_PAUSE = 0.1  # seconds between two lines of progress
 _MAX_ENTRIES = 500  # of each list of the report
 
 Tell = Callable[[str, int, int], None]  # takes the name of a stage, how much of it is done, and its total
@@ -80,7 +79,7 @@ def learn(task: Task, tell: Tell) -> None:
         classifier.add(photos, progress=tell)
     classifier.save(run / "model.patchvote")
     skipped = classifier.skipped[:_MAX_ENTRIES]  # of the labelled photos
-    checked = None
+    checked = Checked({})
     if len(set(labels)) > 1:
         tell("check", 0, len(photos))
         checked = check_photos(photos, classifier.extractor, cache=Path(task.bags))
@@ -107,7 +106,7 @@ def different(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
     return [stem + ending for stem, ending in zip(stems, endings, strict=True)][len(taken) :]
 
 
-def _found(classifier: ImageClassifier, checked: Checked | None, ids: Mapping[str, str]) -> dict[str, Any]:
+def _found(classifier: ImageClassifier, checked: Checked, ids: Mapping[str, str]) -> dict[str, Any]:
     """Return accuracy, mistakes and what to look at; photos are named by their ids in the workspace."""
     about, scores = classifier.model.about, classifier.scores
     return {
@@ -117,8 +116,8 @@ def _found(classifier: ImageClassifier, checked: Checked | None, ids: Mapping[st
         "sentence": accuracy_of(about),
         "mistakes": [] if scores is None else mistakes_of(scores, ids),
         "more_photos": _more_photos(classifier.model, checked),
-        "suspects": [] if checked is None else [_suspect(one, ids) for one in checked.suspects[:_MAX_ENTRIES]],
-        "alike": [] if checked is None else [[ids[name] for name in group] for group in checked.alike[:_MAX_ENTRIES]],
+        "suspects": [_suspect(one, ids) for one in checked.suspects[:_MAX_ENTRIES]],
+        "alike": [[ids[name] for name in group] for group in checked.alike[:_MAX_ENTRIES]],
     }
 
 
@@ -130,7 +129,7 @@ def mistakes_of(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
             "photo": ids[scores.names[index]],
             "label": scores.classes[scores.expected[index]],
             "likeliest": scores.classes[scores.predicted[index]],
-            "likeliest_probability": round(float(scores.sure[index]), 4),
+            "likeliest_probability": round(float(scores.confidence[index]), 4),
             "rejected": rejected[index],
         }
         for index in scores.worst(_MAX_ENTRIES).tolist()
@@ -138,7 +137,7 @@ def mistakes_of(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def _more_photos(model: Model, checked: Checked | None) -> dict[str, Any]:
+def _more_photos(model: Model, checked: Checked) -> dict[str, Any]:
     """Return whether more photos would help, and of which class, or why that is not known."""
     about = model.about
     classes = {} if about.held_out is None else about.held_out.get("classes", {})
@@ -148,7 +147,7 @@ def _more_photos(model: Model, checked: Checked | None) -> dict[str, Any]:
         "class": None if hardest is None else hardest[0],
         "gain": round(expected_gain(about.curve), 4) if len(about.curve) > 1 else None,
         "curve": [dict(point) for point in about.curve],
-        "few": {} if checked is None else checked.few,
+        "few": checked.few,
     }
 
 
@@ -173,17 +172,8 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(AttributeError, OSError):  # Windows has no such call
         os.nice(_NICE)
-    last = ("", 0.0)
-
-    def tell(stage: str, done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if stage != last[0] or done == total or now - last[1] > _PAUSE:
-            last = stage, now
-            _write(lines, stage=stage, done=done, total=total)
-
     try:
-        learn(task, tell)
+        learn(task, lambda stage, done, total: _write(lines, stage=stage, done=done, total=total))
         _write(lines, end="done")
     except PatchvoteError as error:
         _write(lines, end="failed", message=str(error))

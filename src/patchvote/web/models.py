@@ -19,7 +19,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from ..bags.boxes import Dense
-from ..bags.cache import reduced
+from ..bags.described import reduced
 from ..bags.extract import Described, Extractor
 from ..bags.recipe import Recipe
 from ..classifier import ImageClassifier

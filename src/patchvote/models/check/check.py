@@ -13,31 +13,21 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ...bags.cache import Filled, described
 from ...bags.copies import copy_pairs, groups_of_several, linked
+from ...bags.described import Filled, described
 from ...bags.extract import Extractor
 from ...bags.moments import KeptMoments, MomentBags, photo_vectors
 from ...errors import PatchvoteError, PhotoError
 from ...networks.bases import basis_of
 from ...photos.find import Found, Source, find_photos, is_missing, labelled
 from ...utils.terminal import Progress, none_readable
+from ..fit import Labelled
 from .findings import Checked, Kind, Suspect
-from .held_out import HeldOut, hold_out_each
-from .suspects import doubtful_labels, outliers_of, why_no_outliers
+from .suspects import HeldOut, doubtful_labels, hold_out_each, outliers_of, why_no_outliers
 
 _CONFIRMED = 0.75  # held-out probability of a label from which on it is right, where copies have different ones
 
 Numbers = npt.NDArray[np.int64]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Collection:
-    """Photos as a check sees them: names, classes, digests of the contents, and moments."""
-
-    names: Sequence[str]
-    labels: Sequence[str]
-    digests: Sequence[str]
-    bags: MomentBags
 
 
 def check_photos(
@@ -82,7 +72,7 @@ def _labelled(photos: Source) -> tuple[Found, list[PhotoError]]:
 
 def _collection(
     photos: Found, extractor: Extractor, cache: str | Path | bool | None, progress: Progress | None
-) -> tuple[Collection, list[PhotoError]]:
+) -> tuple[Labelled, list[PhotoError]]:
     """Extract photos; return what a check needs of them, and the unreadable ones. A later `fit` finds them cached."""
 
     def show(filled: Filled) -> None:
@@ -96,13 +86,13 @@ def _collection(
         raise PatchvoteError(f"{none_readable(len(photos))} {filled.skipped[0]}")
     labels = ["" if item.photo.label is None else str(item.photo.label) for item, _ in read]
     names, digests = [item.photo.name for item, _ in read], [item.digest for item, _ in read]
-    return Collection(names, labels, digests, MomentBags.joined([bag for _, bag in read])), filled.skipped
+    return Labelled(names, labels, digests, MomentBags.joined([bag for _, bag in read])), filled.skipped
 
 
-def check_collection(photos: Collection, test: Collection | None = None) -> Checked:
+def check_collection(photos: Labelled, test: Labelled | None = None) -> Checked:
     """Check labelled photos whose moments are known, and compare them with photos of a test."""
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
-    count, digests, bags = len(photos.names), list(photos.digests), photos.bags
+    count, digests, bags = len(photos), photos.digests, photos.bags
     if test is not None:
         digests, bags = [*digests, *test.digests], MomentBags.joined([bags, test.bags])
     pairs, certain = copy_pairs(bags, bags.keys())
@@ -142,7 +132,7 @@ def check_collection(photos: Collection, test: Collection | None = None) -> Chec
     )
 
 
-def _not_compared(photos: Collection, held_out: HeldOut, numbers: Numbers) -> tuple[list[str], list[str]]:
+def _not_compared(photos: Labelled, held_out: HeldOut, numbers: Numbers) -> tuple[list[str], list[str]]:
     """Return the photos that could not be held out: the only ones of their class, and those with others of it."""
     is_only = (np.bincount(numbers) == 1)[numbers]
     only, other = np.flatnonzero(~held_out.asked & is_only), np.flatnonzero(~held_out.asked & ~is_only)
@@ -169,7 +159,7 @@ def _different(copies: Sequence[Sequence[int]], labels: Sequence[str]) -> dict[s
 
 
 def _in_several_classes(
-    photos: Collection,
+    photos: Labelled,
     copies: Sequence[Sequence[int]],
     held_out: HeldOut,
     numbers: Numbers,
@@ -189,7 +179,7 @@ def _in_several_classes(
     return suspects
 
 
-def _mislabelled(photos: Collection, held_out: HeldOut, numbers: Numbers, classes: Sequence[str]) -> list[Suspect]:
+def _mislabelled(photos: Labelled, held_out: HeldOut, numbers: Numbers, classes: Sequence[str]) -> list[Suspect]:
     images, others = doubtful_labels(held_out.probability, numbers)
     return [
         Suspect(photos.names[i], photos.labels[i], Kind.label, classes[j], float(held_out.probability[i, j]))
@@ -198,7 +188,7 @@ def _mislabelled(photos: Collection, held_out: HeldOut, numbers: Numbers, classe
 
 
 def _in_test(
-    photos: Collection, copies: Sequence[Sequence[int]], test: Collection | None, kind: Kind = Kind.test
+    photos: Labelled, copies: Sequence[Sequence[int]], test: Labelled | None, kind: Kind = Kind.test
 ) -> list[Suspect]:
     """Return photos that have copies among the test photos, whose numbers follow those of the photos."""
     suspects, count = [], len(photos.names)
@@ -210,7 +200,7 @@ def _in_test(
     return suspects
 
 
-def _same_files(photos: Collection) -> list[Suspect]:
+def _same_files(photos: Labelled) -> list[Suspect]:
     """Return photos with the content of an earlier photo of the same class."""
     first: dict[tuple[str, str], str] = {}
     suspects = []

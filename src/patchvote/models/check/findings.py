@@ -17,7 +17,7 @@ from ...photos.find import PassedOver, Photo
 from ...photos.manifests import ENDINGS, read_manifest
 from ...photos.moves import Move, Spot
 from ...utils.schema import brief
-from ...utils.terminal import counted, nearest
+from ...utils.terminal import counted, nearest, some
 from ..report.card import FEW
 
 _SHOWN = 8  # suspects of a kind that are printed; the page and the list have more
@@ -151,8 +151,7 @@ class Checked:
             )
         if self.few:
             counts = [f"{label} {count}" for label, count in self.few.items()]
-            more = f" and {len(counts) - _SHOWN:,} more" if len(counts) > _SHOWN else ""
-            lines.append(f"fewer than {FEW} different photos: {', '.join(counts[:_SHOWN])}{more}")
+            lines.append(f"fewer than {FEW} different photos: {some(counts, _SHOWN)}")
         lines += self.gaps()
         if len(self.classes) == 1:
             lines.append("With one class, labels cannot be checked: `fit` needs two, each in a folder of its own.")
@@ -168,9 +167,8 @@ class Checked:
             (self.linked, "photos that look alike are held out together, and a class would have none left"),
         ):
             if names:
-                more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
                 lines.append(f"{counted(len(names), 'photo')} could not be compared: {why}:")
-                lines.append(f"  {', '.join(names[:_NAMED])}{more}")
+                lines.append(f"  {some(names, _NAMED)}")
         return lines + [f"photos unlike all others were not looked for: {self.no_outliers}."] * bool(self.no_outliers)
 
     def verdict(self) -> str:
@@ -229,57 +227,49 @@ def moves_of(
     by_label = _spelled({label: label for label in labels}, spelling)
     moves: dict[str, Move] = {}
     for line, row in read_manifest(path):
-        where = f"{path}: line {line}"
-        photo = _known(by_name, row.get("file_name"))
+        where, name = f"{path}: line {line}", row.get("file_name")
+        photo = by_name.get(name) if isinstance(name, str) else None
         if photo is None:
             raise PatchvoteError(
-                f"{where}: there is no photo {brief(row.get('file_name'))} in {root}. If the list was applied before, "
-                "write a new one with --output."
+                f"{where}: there is no photo {brief(name)} in {root}. If the list was applied before, write a new one "
+                "with --output."
             )
         action = _action(row.get("action"), where)
         if action is Action.keep:
             continue
         if photo.name in moves:
             raise PatchvoteError(f"{where}: {photo.name} is to be moved twice. Leave one action of it.")
+        target = Spot(into or root, f"{DROPPED}/{photo.name}" if action is Action.drop else photo.name)
         if action is Action.relabel:
             label = _class_of(by_label, row.get("to"), root, where)
-            if label != photo.label:
-                target = Spot(root, "/".join([label, *photo.name.split("/")[1:]]))
-                moves[photo.name] = Move(Spot(root, photo.name), target)
-            continue
-        if into is None:
+            if label == photo.label:
+                continue
+            target = Spot(root, "/".join([label, *photo.name.split("/")[1:]]))
+        elif into is None:
             raise PatchvoteError(f"{where}: {action} takes the photo out of {root}: name a folder for it with --move.")
-        name = f"{DROPPED}/{photo.name}" if action is Action.drop else photo.name
-        moves[photo.name] = Move(Spot(root, photo.name), Spot(into, name))
+        moves[photo.name] = Move(Spot(root, photo.name), target)
     return list(moves.values())
 
 
 def _spelled(names: dict[str, Any], spelling: Callable[[str], str]) -> dict[str, Any]:
     """Return what is named, by name and by the spelling of the name, where that means one of them alone."""
-    spelled: dict[str, list[Any]] = {}
-    for name, value in names.items():
-        spelled.setdefault(spelling(name), []).append(value)
-    return {name: values[0] for name, values in spelled.items() if len(values) == 1} | names
-
-
-def _known(known: dict[str, Any], name: Any) -> Any:
-    return known.get(name) if isinstance(name, str) else None
+    spellings = collections.Counter(map(spelling, names))
+    return {spelling(name): value for name, value in names.items() if spellings[spelling(name)] == 1} | names
 
 
 def _class_of(known: dict[str, Any], name: Any, root: Path, where: str) -> Any:
     """Return the class that a photo gets."""
-    if name is None or (isinstance(name, str) and not name.strip()):
+    if name is None or not str(name).strip():
         raise PatchvoteError(
             f"{where}: relabel needs a class, and the column to is empty. Name one of those in {root}."
         )
-    label = _known(known, name)
-    if label is None:
+    if not isinstance(name, str) or name not in known:
         hint = nearest(str(name)[:100], sorted(set(known.values())))
         raise PatchvoteError(
             f"{where}: there is no class {brief(name)} in {root}.{hint} For a new class, make its folder in {root} "
             "first."
         )
-    return label
+    return known[name]
 
 
 def _action(word: Any, where: str) -> Action:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image
@@ -11,7 +11,20 @@ from PIL import Image
 from ...errors import PhotoError
 from ...utils.terminal import counted
 from ..report.card import FEW
-from ..report.html import escaped, figure, isolated, number, percent, photos, prose, section, table, write_page
+from ..report.html import (
+    bullets,
+    escaped,
+    figure,
+    isolated,
+    number,
+    percent,
+    photos,
+    prose,
+    row,
+    section,
+    table,
+    write_page,
+)
 from .findings import Checked, Kind, Suspect
 
 _SIDE = 224  # longest side of a picture in pixels; five fit side by side
@@ -71,61 +84,49 @@ def write_check_page(
     """
     body = _headline(checked, command)
     for kind, (heading, words) in _KINDS.items():
-        body += _suspects(checked.of(kind), load, heading, words)
-    body += _alike(checked, load) + _classes(checked) + _gaps(checked) + _unread(checked)
-    write_page(path, title, body, origin)
+        if suspects := checked.of(kind):
+            shown = "".join(_card(suspect, load) for suspect in suspects[:_MAX_SHOWN])
+            more = _more(len(suspects) - _MAX_SHOWN, "photos are in the list")
+            body += section(f"{heading} ({len(suspects):,})", f"<p>{words}</p>\n{_grid(shown)}{more}")
+    gaps = "".join(f"<p>{escaped(line)}</p>\n" for line in checked.gaps())
+    body += _alike(checked, load) + _classes(checked) + (section("Not checked", gaps) if gaps else "")
+    write_page(path, title, body + _unread(checked), origin)
 
 
 def _headline(checked: Checked, command: str) -> str:
     count, total = len(checked.suspects), sum(checked.classes.values())
     found = f"{percent(count / max(total, 1), 1)} of {photos(total)}" if count else f"of {photos(total)}"
-    lines = [
-        f"<li>{counted(len(of_kind), 'photo')}: {heading[0].lower()}{heading[1:]}</li>\n"
-        for kind, (heading, _) in _KINDS.items()
-        if (of_kind := checked.of(kind))
-    ]
-    if unreadable := checked.of(Kind.unreadable):
-        lines.append(f"<li>{counted(len(unreadable), 'photo')}: cannot be read</li>\n")
-    advice = (
-        f"<p>Nothing was changed. <code>{escaped(command)}</code> writes a list of these photos, in which you say what "
-        "is to become of each.</p>\n"
-    )
+    verdict = checked.verdict() or "the photos could not be compared."
+    body = f"<p>{escaped(verdict[0].upper() + verdict[1:])}</p>\n"
+    if count:
+        headings = {kind: heading[0].lower() + heading[1:] for kind, (heading, _) in _KINDS.items()}
+        lines = [
+            f"{photos(len(of_kind))}: {heading}"
+            for kind, heading in (headings | {Kind.unreadable: "cannot be read"}).items()
+            if (of_kind := checked.of(kind))
+        ]
+        body = (
+            f"{bullets(lines)}<p>Nothing was changed. <code>{escaped(command)}</code> writes a list of these photos, "
+            "in which you say what is to become of each.</p>\n"
+        )
     return (
         f'<p class="kind">To look at, {found} in {counted(len(checked.classes), "class", "classes")}</p>\n'
-        f'<p class="big{"" if count else " none"}">{count:,}</p>\n'
-        + (f"<ul>\n{''.join(lines)}</ul>\n{advice}" if count else f"<p>{_none(checked)}</p>\n")
+        f'<p class="big{"" if count else " none"}">{count:,}</p>\n{body}'
     )
-
-
-def _none(checked: Checked) -> str:
-    sentence = checked.verdict() or "the photos could not be compared."
-    return escaped(sentence[0].upper() + sentence[1:])
-
-
-def _suspects(suspects: Sequence[Suspect], load: Callable[[str], Image.Image], heading: str, words: str) -> str:
-    if not suspects:
-        return ""
-    cards = []
-    for suspect in suspects[:_MAX_SHOWN]:
-        cards.append(_card(suspect, load))
-        if suspect.kind in (Kind.classes, Kind.like_class):
-            other = suspect.others[0]
-            cards.append(_figure(other, load, f"<b>{isolated(suspect.looks_like)}</b><br>{isolated(other)}"))
-    more = _more(len(suspects) - _MAX_SHOWN, "photos are in the list")
-    return section(f"{heading} ({len(suspects):,})", f"<p>{words}</p>\n{_grid(cards)}{more}")
 
 
 def _card(suspect: Suspect, load: Callable[[str], Image.Image]) -> str:
-    label, other = isolated(suspect.label), isolated(suspect.looks_like)
-    lines = {
-        Kind.label: f"<b>{label}</b>, looks like <b>{other}</b> <em>{percent(suspect.probability or 0)}</em>",
-        Kind.classes: f"<b>{label}</b>, and <b>{other}</b>",
-        Kind.like_class: f"<b>{label}</b>, and <b>{other}</b>",
-    }
-    caption = lines.get(suspect.kind, f"<b>{label}</b>")
+    """Draw a suspect, and beside a photo in several classes the other."""
+    caption, other = f"<b>{isolated(suspect.label)}</b>", f"<b>{isolated(suspect.looks_like)}</b>"
+    beside = ""
+    if suspect.kind is Kind.label:
+        caption += f", looks like {other} <em>{percent(suspect.probability or 0)}</em>"
+    elif suspect.kind in (Kind.classes, Kind.like_class):
+        caption += f", and {other}"
+        beside = _figure(suspect.others[0], load, f"{other}<br>{isolated(suspect.others[0])}")
     signs = ["=" if suspect.exact else "≈", *["≈"] * (_MAX_IN_GROUP - 1)]
     copies = "".join(f"<br>{sign} {isolated(one)}" for sign, one in zip(signs, suspect.others, strict=False))
-    return _figure(suspect.name, load, f"{caption}<br>{isolated(suspect.name)}{copies}")
+    return _figure(suspect.name, load, f"{caption}<br>{isolated(suspect.name)}{copies}") + beside
 
 
 def _figure(photo: str, load: Callable[[str], Image.Image], caption: str) -> str:
@@ -137,8 +138,8 @@ def _figure(photo: str, load: Callable[[str], Image.Image], caption: str) -> str
     return figure(image, photo, caption)
 
 
-def _grid(figures: Iterable[str]) -> str:
-    return f'<div class="photos">\n{"".join(figures)}</div>\n'
+def _grid(figures: str) -> str:
+    return f'<div class="photos">\n{figures}</div>\n'
 
 
 def _more(count: int, what: str) -> str:
@@ -150,7 +151,7 @@ def _alike(checked: Checked, load: Callable[[str], Image.Image]) -> str:
         return ""
     groups = []
     for group in checked.alike[:_MAX_SHOWN]:
-        figures = [_figure(one, load, isolated(one)) for one in group[:_MAX_IN_GROUP]]
+        figures = "".join(_figure(one, load, isolated(one)) for one in group[:_MAX_IN_GROUP])
         groups.append(_grid(figures) + _more(len(group) - _MAX_IN_GROUP, "look like these"))
     count = sum(map(len, checked.alike))
     words = (
@@ -172,31 +173,22 @@ def _classes(checked: Checked) -> str:
         f"{number(checked.different.get(label, 0))}{number(suspects[label])}</tr>\n"
         for label, count in sorted(checked.classes.items())
     ]
-    words = f"<p>Of classes with fewer than {FEW} different photos, a few more would help most.</p>\n"
-    more = f"<p>{prose(sentence)}</p>\n" if (sentence := _empty(checked)) else ""
-    counts = table("class =photos =different =suspect", rows, "sortable")
-    return section("Classes", words * bool(checked.few) + counts + more)
-
-
-def _gaps(checked: Checked) -> str:
-    lines = "".join(f"<p>{escaped(line)}</p>\n" for line in checked.gaps())
-    return section("Not checked", lines) if lines else ""
-
-
-def _empty(checked: Checked) -> str:
-    empty = checked.passed_over.empty
-    return f"No photo was found in {counted(len(empty), 'folder')}: {', '.join(empty)}." if empty else ""
+    body = table("class =photos =different =suspect", rows, "sortable")
+    if checked.few:
+        body = f"<p>Of classes with fewer than {FEW} different photos, a few more would help most.</p>\n{body}"
+    if empty := checked.passed_over.empty:
+        sentence = f"No photo was found in {counted(len(empty), 'folder')}: {', '.join(empty)}."
+        body += f"<p>{prose(sentence)}</p>\n"
+    return section("Classes", body)
 
 
 def _unread(checked: Checked) -> str:
     body = ""
     if checked.skipped:
-        rows = [
-            f'<tr><th scope="row">{isolated(e.name)}</th><td>{escaped(e.reason)}</td></tr>\n' for e in checked.skipped
-        ]
+        rows = [row(error.name, f"<td>{escaped(error.reason)}</td>") for error in checked.skipped]
         body += table("photo reason", rows[:_MAX_SHOWN]) + _more(len(rows) - _MAX_SHOWN, "cannot be read")
     if types := checked.passed_over.types:
         counts = ", ".join(f"{count:,} with {isolated(ending)}" for ending, count in types.items())
-        advice = "".join(f"<li>{prose(sentence)}</li>\n" for sentence in checked.passed_over.advice())
-        body += f"<p>Left out: {counts}. patchvote does not read these types.</p>\n<ul>\n{advice}</ul>\n"
+        body += f"<p>Left out: {counts}. patchvote does not read these types.</p>\n"
+        body += bullets(map(prose, checked.passed_over.advice()))
     return section("Cannot be read", body) if body else ""

@@ -43,21 +43,7 @@ _INVISIBLE = ("Mn", "Me", "Cf", "Zs", "Cc")  # categories of characters that are
 def draw_caption(
     pen: ImageDraw.ImageDraw, place: tuple[float, float], text: str, ink: tuple[int, int, int], width: float
 ) -> None:
-    """Draw a caption from its left end on the baseline; of a text that is too long, the end.
-
-    Parameters
-    ----------
-    pen : ImageDraw
-        Picture to draw into.
-    place : tuple of float
-        Left end of the baseline, in pixels.
-    text : str
-        Caption, on one line.
-    ink : tuple of int
-        Colour.
-    width : float
-        Pixels that there is room for.
-    """
+    """Draw a caption from its left end on the baseline; of a text that is too long for the width, the end."""
     left, baseline = place
     for font, part in _runs(_short(text, width)):
         pen.text((left, baseline), part, ink, font, anchor="ls")
@@ -79,9 +65,8 @@ def missing_sentence(texts: Iterable[str]) -> str | None:
 @functools.cache
 def font_of(character: str) -> Font | None:
     """Return the first font that has a character, or None."""
-    own = _own()
-    if _has(own, character):
-        return own
+    if _has(_own(), character):
+        return _own()
     return next((font for font in map(_opened, _files()) if font is not None and _has(font, character)), None)
 
 
@@ -98,18 +83,14 @@ def _runs(text: str) -> Iterator[tuple[Font, str]]:
 
 def _short(text: str, width: float) -> str:
     """Shorten a caption from the left, where paths are least informative, until it fits."""
-    if _length(text) <= width:
+
+    def fits(part: str) -> bool:
+        return sum(font.getlength(run) for font, run in _runs(part)) <= width
+
+    if fits(text):
         return text
-
-    def fits(start: int) -> bool:
-        return _length("…" + text[start:]) <= width
-
     # By bisection: a name may have thousands of characters, and each is measured whenever one is cut off.
-    return "…" + text[bisect.bisect_left(range(len(text)), True, key=fits) :]
-
-
-def _length(text: str) -> float:
-    return sum(font.getlength(part) for font, part in _runs(text))
+    return "…" + text[bisect.bisect_left(range(len(text)), True, key=lambda start: fits("…" + text[start:])) :]
 
 
 def _is_visible(character: str) -> bool:

@@ -1,12 +1,11 @@
-"""The model card: classes, accuracy and limits of a model, in words."""
+"""The model card, and the sentences on accuracy and limits of a model that reports and commands share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
-from ...utils.terminal import counted, printable
-from ..about import About, AdaptedTo, Added, Copies, HeldOut
+from ...utils.terminal import counted, printable, some
+from ..about import About, Plain
 from ..model import Model
 from ..scores import interval
 
@@ -19,7 +18,7 @@ FEW = 10  # photos of a class below which what is said of it is rough, and with 
 def card(model: Model) -> str:
     """Return the card of a model, as Markdown."""
     about = model.about
-    images = about.images
+    measured = [accuracy_of(about), *filter(None, [rejection_sentence(about.held_out)])]
     lines = [
         f"# A classifier of {len(model.classes)} classes",
         "",
@@ -27,14 +26,13 @@ def card(model: Model) -> str:
         "",
         "## How good it is",
         "",
-        accuracy_of(about, _text),
-        *([sentence] if (sentence := rejection_sentence(about.held_out)) else []),
+        *map(_sentence, measured),
         "",
         "## What it has seen",
         "",
         "| class | photos |",
         "|---|---|",
-        *(f"| {_text(label)} | {images.get(label, 0):,} |" for label in model.classes),
+        *(f"| {_text(label)} | {about.images.get(label, 0):,} |" for label in model.classes),
         "",
         *_additions(about.added),
         *_adaptation(about.adapted),
@@ -47,19 +45,51 @@ def card(model: Model) -> str:
         "",
         "## Its limits",
         "",
-        *(f"- {limit}" for limit in limits(model, _text)),
+        *(f"- {_sentence(limit)}" for limit in limits(model)),
         "",
     ]
     return "\n".join(lines)
 
 
-def accuracy_of(about: About, text: Callable[[str], str] = str) -> str:
+def _additions(added: list[Plain]) -> list[str]:
+    lines = []
+    for one in added:
+        what = ", ".join(f"{count} of {_text(label)}" for label, count in one["images"].items())
+        lines.append(f"- added {_text(one['date'])}: {what}")
+    return [*lines, ""] if lines else []
+
+
+def _adaptation(adapted: Plain | None) -> list[str]:
+    if not adapted:
+        return []
+    return [
+        f"- adapted {_text(adapted.get('date', ''))} to {counted(adapted.get('photos', 0), 'photo')} without labels, "
+        f"of which it named {adapted.get('taken', 0):,} with enough confidence to learn from them",
+        "",
+    ]
+
+
+def _text(name: str) -> str:
+    """Return a name escaped for Markdown: it can neither begin nor end a table, link, code or tag."""
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", printable(name))
+
+
+def _sentence(words: str) -> str:
+    """Return a sentence escaped for Markdown, but for the commands in it: letters and dashes in backquotes."""
+    parts = re.split("(`[a-z -]+`)", words)
+    return "".join(part if number % 2 else _text(part) for number, part in enumerate(parts))
+
+
+# --- sentences, which reports and commands share ----------------------------------------------------------------------
+
+
+def accuracy_of(about: About) -> str:
     """Return a sentence on the accuracy of a model, and on what has changed since it was measured."""
     if not about.held_out and not _too_few(about):
         return f"{_NOT_KNOWN} {_EVALUATE}"
-    sentence = accuracy_sentence(about.held_out, text=text)
+    sentence = accuracy_sentence(about.held_out)
     added = sum(sum(one["images"].values()) for one in about.added)
-    new = list(dict.fromkeys(text(label) for one in about.added for label in one.get("new_classes", [])))
+    new = list(dict.fromkeys(label for one in about.added for label in one.get("new_classes", [])))
     of_new = f" (among them the new {'class' if len(new) == 1 else 'classes'} {some(new)})" if new else ""
     since = [f"{counted(added, 'photo was', 'photos were')} added{of_new}"] if added else []
     if about.adapted:
@@ -78,38 +108,23 @@ def _too_few(about: About) -> bool:
 
 
 def accuracy_sentence(
-    scores: HeldOut | None,
-    which: str = "photos that it had not seen",
-    text: Callable[[str], str] = str,
-    held_out: bool = True,
+    scores: Plain | None, which: str = "photos that it had not seen", *, held_out: bool = True
 ) -> str:
-    """Return a sentence on the accuracy, its interval, and the classes that were not measured.
-
-    Parameters
-    ----------
-    scores : HeldOut or None
-        Scores on photos; None where there were too few photos to hold any out.
-    which : str
-        Photos that were measured, in words.
-    text : function
-        Escapes a name for the format of the output.
-    held_out : bool
-        Whether these photos were held out of the training; otherwise they were given to `evaluate`.
-    """
+    """Return a sentence on `About.held_out` or on other scores: accuracy, interval, and classes without photos."""
     if not scores:
         return f"{_NOT_KNOWN} Two per class that do not look alike are the least, ten are better. {_EVALUATE}"
     low, high = scores["interval"]
     return (
         f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were classified correctly; for "
         f"photos of the same kind the share is between {100 * low:.1f} and {100 * high:.1f} % (95 % confidence)."
-        f"{_not_measured(scores, text, held_out)}"
+        f"{_not_measured(scores, held_out)}"
     )
 
 
-def _not_measured(scores: HeldOut, text: Callable[[str], str], held_out: bool) -> str:
+def _not_measured(scores: Plain, held_out: bool) -> str:
     reasons = scores.get("left_out", {})
     missing = [label for label, one in scores.get("classes", {}).items() if not one["images"]]
-    named = [f"{text(label)} ({text(reasons[label])})" if label in reasons else text(label) for label in missing]
+    named = [f"{label} ({reasons[label]})" if label in reasons else label for label in missing]
     if not named:
         return ""
     if not held_out:
@@ -120,76 +135,45 @@ def _not_measured(scores: HeldOut, text: Callable[[str], str], held_out: bool) -
     )
 
 
-def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) -> list[str]:
-    """Return sentences on photos that look alike, copies among them, and on those in several classes."""
-    if not copies:
-        return []
-    groups = "; ".join(" ~ ".join(map(text, names)) for names in copies["examples"])
-    sentences = [
-        f"{copies['photos']:,} photos look alike (copies, or nearly), in {counted(copies['groups'], 'group')}; "
-        f"such photos were held out together ({groups}"
-        f"{'; …' * (copies['groups'] > len(copies['examples']))})."
-    ]
-    if mixed := copies["in_several_classes"]:
-        named = [
-            " ~ ".join(f"{text(name)} ({text(label)})" for name, label in group)
-            for group in copies["examples_in_several_classes"]
-        ]
-        more = f"; and {mixed - len(named):,} more" if mixed > len(named) else ""
-        sentences.append(
-            f"Photos that look alike (copies, or nearly) stand in several classes: {'; '.join(named)}{more}."
-        )
-    return sentences
-
-
-def few_sentences(model: Model, text: Callable[[str], str] = str) -> list[str]:
-    """Return a sentence on the classes of which few photos were seen, if there are any."""
-    few = [text(label) for label in few_classes(model)]
-    return [f"Fewer than {FEW} photos were seen of: {some(few)}. What is said of these is rough."] if few else []
-
-
-def few_classes(model: Model) -> list[str]:
-    """Return the classes of which few photos were seen."""
-    return [label for label in model.classes if model.about.images.get(label, 0) < FEW]
-
-
-def cut_sentences(cut: list[str], text: Callable[[str], str] = str) -> list[str]:
-    """Return a sentence on what the time budget cut short, if anything."""
+def rejection_sentence(scores: Plain | None) -> str | None:
+    """Return a sentence on the held-out photos that are rejected, if their number is known."""
+    if not scores or "rejected_right" not in scores:
+        return None
+    rejected = scores.get("rejected", 0)
+    if not rejected:
+        return 'None of them would be rejected as "none of these".'
     return (
-        [f"The budget of time cut it short: {'; '.join(map(text, cut))}. A larger `--budget` gives it more."]
-        if cut
-        else []
+        f'{rejected:,} of them would be rejected as "none of these"; '
+        f"{likeliest_is(scores['rejected_right'], rejected)}."
     )
 
 
-def some(names: list[str], most: int = 5) -> str:
-    """Join names; of many, only the first few.
-
-    Examples
-    --------
-    >>> some(["a", "b", "c"], 2)
-    'a, b and 1 more'
-    """
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+def likeliest_is(right: int, rejected: int) -> str:
+    """Return in words for how many of the rejected photos the likeliest class is right."""
+    if rejected == 1:
+        return f"the likeliest class is {'right' if right else 'wrong'} for this photo"
+    count = "none" if not right else "all" if right == rejected else f"{right:,}"
+    return f"the likeliest class is right for {count} of these photos"
 
 
-def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
-    """Return sentences on the limits of a model; `text` escapes names for the format of the output."""
+def limits(model: Model) -> list[str]:
+    """Return sentences on the limits of a model."""
+    about = model.about
     sentences = [
         "It knows its classes and nothing else. A photo of something else gets one of their names, or "
         f'"none of these": it rejects {rejects(model)}.',
         "Photos from another camera, place or time may be classified less accurately than photos like those it has seen"
         + ("." if not model.scorer.adapts else "; `fit --target` and `predict --adapt` make up for much of that."),
+        *few_sentences(model),
+        *copies_sentences(about.copies),
+        *cut_sentences(about.cut),
     ]
-    sentences.extend(few_sentences(model, text))
-    sentences.extend(copies_sentences(model.about.copies, text))
-    sentences.extend(cut_sentences(model.about.cut, text))
-    if model.about.adapted:
+    if about.adapted:
         sentences.append(
             "It was adapted to other photos than those its accuracy was measured on; `patchvote evaluate` measures it "
             "on labelled photos of that kind."
         )
-    if model.about.added:
+    if about.added:
         sentences.append("Photos were added after the accuracy was measured; `patchvote evaluate` measures it anew.")
     return sentences
 
@@ -211,57 +195,39 @@ def rejects(model: Model) -> str:
     )
 
 
-def rejection_sentence(scores: HeldOut | None) -> str | None:
-    """Return a sentence on the held-out photos that are rejected, if their number is known."""
-    if not scores or "rejected_right" not in scores:
-        return None
-    rejected, right = scores.get("rejected", 0), scores["rejected_right"]
-    if not rejected:
-        return 'None of them would be rejected as "none of these".'
-    return (
-        f'{counted(rejected, "of them", "of them")} would be rejected as "none of these"; '
-        f"{likeliest_is(right, rejected)}."
-    )
-
-
-def likeliest_is(right: int, rejected: int) -> str:
-    """Return in words for how many of the rejected photos the likeliest class is right.
-
-    Examples
-    --------
-    >>> likeliest_is(0, 1), likeliest_is(2, 3)
-    ('the likeliest class is wrong for this photo', 'the likeliest class is right for 2 of these photos')
-    """
-    if rejected == 1:
-        return f"the likeliest class is {'right' if right else 'wrong'} for this photo"
-    count = "none" if not right else "all" if right == rejected else f"{right:,}"
-    return f"the likeliest class is right for {count} of these photos"
-
-
-def _additions(added: list[Added]) -> list[str]:
-    lines = []
-    for one in added:
-        what = ", ".join(f"{count} of {_text(label)}" for label, count in one.get("images", {}).items())
-        lines.append(f"- added {_text(one.get('date', ''))}: {what}")
-    return [*lines, ""] if lines else []
-
-
-def _adaptation(adapted: AdaptedTo | None) -> list[str]:
-    if not adapted:
+def copies_sentences(copies: Plain | None) -> list[str]:
+    """Return sentences on photos that look alike, copies among them, and on those in several classes."""
+    if not copies:
         return []
-    return [
-        f"- adapted {_text(adapted.get('date', ''))} to {counted(adapted.get('photos', 0), 'photo')} without labels, "
-        f"of which it named {adapted.get('taken', 0):,} with enough confidence to learn from them",
-        "",
+    groups = "; ".join(" ~ ".join(names) for names in copies["examples"])
+    sentences = [
+        f"{copies['photos']:,} photos look alike (copies, or nearly), in {counted(copies['groups'], 'group')}; "
+        f"such photos were held out together ({groups}"
+        f"{'; …' * (copies['groups'] > len(copies['examples']))})."
     ]
+    if mixed := copies["in_several_classes"]:
+        examples = copies["examples_in_several_classes"]
+        named = [" ~ ".join(f"{name} ({label})" for name, label in group) for group in examples]
+        more = f"; and {mixed - len(named):,} more" if mixed > len(named) else ""
+        sentences.append(
+            f"Photos that look alike (copies, or nearly) stand in several classes: {'; '.join(named)}{more}."
+        )
+    return sentences
 
 
-def _text(name: str) -> str:
-    r"""Return a name escaped for Markdown: it can neither begin nor end a table, link, code or tag.
+def few_sentences(model: Model) -> list[str]:
+    """Return a sentence on the classes of which few photos were seen, if there are any."""
+    few = few_classes(model)
+    return [f"Fewer than {FEW} photos were seen of: {some(few)}. What is said of these is rough."] if few else []
 
-    Examples
-    --------
-    >>> _text("a|b <img src=x>")
-    'a\\|b \\<img src=x\\>'
-    """
-    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", printable(name))
+
+def few_classes(model: Model) -> list[str]:
+    """Return the classes of which few photos were seen."""
+    return [label for label in model.classes if model.about.images.get(label, 0) < FEW]
+
+
+def cut_sentences(cut: list[str]) -> list[str]:
+    """Return a sentence on what the time budget cut short, if anything."""
+    if not cut:
+        return []
+    return [f"The budget of time cut it short: {'; '.join(cut)}. A larger `--budget` gives it more."]

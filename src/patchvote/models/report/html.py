@@ -47,6 +47,16 @@ def folded(header: str, rows: Sequence[str], words: str) -> str:
     )
 
 
+def row(name: object, *cells: str) -> str:
+    """Return a row of a table that begins with a name from the data."""
+    return f'<tr><th scope="row">{isolated(name)}</th>{"".join(cells)}</tr>\n'
+
+
+def bullets(items: Iterable[str]) -> str:
+    """Return a list of items, which are HTML."""
+    return "<ul>\n" + "".join(f"<li>{item}</li>\n" for item in items) + "</ul>\n"
+
+
 def number(value: float, form: str = ",", unit: str = "") -> str:
     """Return a cell with a number."""
     return f'<td class="number">{value:{form}}{unit}</td>'
@@ -88,17 +98,13 @@ def prose(words: str) -> str:
     return re.sub("`([^`]*)`", r"<code>\1</code>", escaped(words)).replace(" %", "&nbsp;%")
 
 
-def data(image: Image.Image) -> str:
-    """Return a picture as an address that holds it."""
+def figure(image: Image.Image, alt: str, caption: str) -> str:
+    """Return a picture, whose address holds it, with its caption, which is HTML."""
     file = io.BytesIO()
     image.convert("RGB").save(file, "JPEG", quality=82, optimize=True)
-    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def figure(image: Image.Image, alt: str, caption: str) -> str:
-    """Return a picture with its caption, which is HTML."""
+    address = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
     return (
-        f'<figure><img src="{data(image)}" width="{image.width}" height="{image.height}" alt="{escaped(alt)}" '
+        f'<figure><img src="{address}" width="{image.width}" height="{image.height}" alt="{escaped(alt)}" '
         f'loading="lazy"><figcaption>{caption}</figcaption></figure>\n'
     )
 

@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from ...errors import PhotoError
 from ...photos.decode import SHOWN, load_image
+from ...utils.terminal import some
 from ...voters.votes import NONE
-from ..about import CurvePoint
+from ..about import Plain
 from ..evidence import Evidence, cannot_tell
 from ..learning_curve import enough_sentence
 from ..model import Model
 from ..scores import Floats, Scores, Strangers, interval
-from .card import accuracy_of, accuracy_sentence, few_classes, limits, some
+from .card import accuracy_of, accuracy_sentence, few_classes, limits
 from .html import (
     bar,
+    bullets,
     escaped,
     figure,
     folded,
@@ -31,6 +32,7 @@ from .html import (
     photos,
     places,
     prose,
+    row,
     section,
     table,
     write_page,
@@ -43,7 +45,6 @@ _MAX_IN_MATRIX = 150  # classes up to which the confusion matrix can be read
 _MAX_LISTED = 20  # classes that are listed of photos that were added at once
 _MAX_EXAMPLE_CLASSES = 4  # pictures beside an example
 _LEAST_SHOWN = 0.1  # probability of a class that is drawn of an example, besides the likeliest
-_CONFIDENCE_AXES = "confidence in %", "accuracy in %"
 _SIDE = 320  # longest side of a photo in pixels: three fit side by side
 
 
@@ -63,18 +64,18 @@ def write_report(
     `mistakes` are shown with the highest confidence first, `kind` says on which photos the scores were measured, and a
     later report of the same `origin` may replace the file.
     """
-    accuracy, after = accuracy_of(model.about), _making(model) + _limits(model)
     if scores is None or not len(scores):
-        body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n{_examples(examples)}'
+        lead = f'<p class="lead">{prose(accuracy_of(model.about))}</p>\n'
+        body = f'<p class="big none">Not measured</p>\n{lead}{_examples(examples)}'
     else:
         body = _headline(scores, kind) + _examples(examples) + _curve(model, scores) + _classes(scores)
         body += _confusion(scores) + _confidence(scores) + _rejection(scores)
         body += _mistakes(scores, mistakes, cannot_tell(model))
-    write_page(path, title, body + after, origin)
+    body += _making(model) + section("Its limits", bullets(map(prose, limits(model))))
+    write_page(path, title, body, origin)
 
 
 def _headline(scores: Scores, kind: str) -> str:
-    summary: Any = scores.summary()
     low, high = scores.interval
     points, most = 50 * (high - low), np.bincount(scores.expected).max()
     return (
@@ -83,11 +84,14 @@ def _headline(scores: Scores, kind: str) -> str:
         f'<div class="scale" style="{places(scores.accuracy, low, high)}" aria-hidden="true"><i></i><b></b></div>\n'
         f'<p class="ends" aria-hidden="true"><span>0</span><span>95&nbsp;% interval: {100 * low:.1f} to '
         f"{percent(high, 1)}</span><span>100&nbsp;%</span></p>\n"
-        f'<p class="lead">{prose(accuracy_sentence(summary, "photos", held_out=scores.held_out))}</p>\n'
+        f'<p class="lead">{prose(accuracy_sentence(scores.summary(), "photos", held_out=scores.held_out))}</p>\n'
         f"<p>With {photos(len(scores))}, the margin of error is about {points:.{int(points < 10)}f} points; four "
         f"times as many would halve it. Always answering the most frequent of the {len(scores.classes):,} classes "
         f"would be correct for {percent(most / len(scores))}.</p>\n"
     )
+
+
+# --- would more photos help -------------------------------------------------------------------------------------------
 
 
 def _curve(model: Model, scores: Scores) -> str:
@@ -102,44 +106,41 @@ def _curve(model: Model, scores: Scores) -> str:
         else "<p>These figures are of training photos that were held out when the model was fitted, not of the photos "
         "that the rest of this page is about.</p>\n"
     )
-    sentence = f"{whose}<p>{prose(words)}</p>\n"
     drawing = f"{_drawn(curve)}\n" if len(curve) > 1 else ""
-    return section("Would more photos help?", sentence + drawing)
+    return section("Would more photos help?", f"{whose}<p>{prose(words)}</p>\n{drawing}")
 
 
-def _drawn(curve: Sequence[CurvePoint]) -> str:
+def _drawn(curve: Sequence[Plain]) -> str:
     lowest = min(point["accuracy"] for point in curve)
     bottom = math.floor(10 * max(0.0, lowest - 0.02)) / 10
     logs = [math.log(max(point["photos"], 1e-9)) for point in curve]  # a file may say that there were none
     span = logs[-1] - logs[0] or 1.0
-    places = [
-        (60 + 360 * (log - logs[0]) / span, 150 - 130 * (point["accuracy"] - bottom) / (1 - bottom))
-        for log, point in zip(logs, curve, strict=True)
-    ]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"/>' for x, y in places)
-    words = "".join(
-        f'<text x="{x:.1f}" y="{y - 10:.1f}">{100 * point["accuracy"]:.1f}&nbsp;%</text>'
-        f'<text x="{x:.1f}" y="172">{_per_class(point["photos"])}</text>'
-        for (x, y), point in zip(places, curve, strict=True)
-    )
+    line, dots = [], ""
+    for log, point in zip(logs, curve, strict=True):
+        x = f"{60 + 360 * (log - logs[0]) / span:.1f}"
+        y = 150 - 130 * (point["accuracy"] - bottom) / (1 - bottom)
+        count = f"{point['photos']:.0f}" if point["photos"] >= 10 else f"{point['photos']:g}"  # of few, parts matter
+        line.append(f"{x},{y:.1f}")
+        dots += (
+            f'<circle cx="{x}" cy="{y:.1f}" r="4"/>'
+            f'<text x="{x}" y="{y - 10:.1f}">{100 * point["accuracy"]:.1f}&nbsp;%</text>'
+            f'<text x="{x}" y="172">{count}</text>'
+        )
     return (
         '<svg class="growth" viewBox="0 0 480 200" role="img" aria-label="Accuracy against photos per class">'
-        f'<line x1="60" y1="150" x2="420" y2="150"/><polyline points="{line}"/>{dots}{words}'
+        f'<line x1="60" y1="150" x2="420" y2="150"/><polyline points="{" ".join(line)}"/>{dots}'
         '<text x="240" y="194">photos per class that were learned from</text></svg>'
     )
 
 
-def _per_class(photos: float) -> str:
-    return f"{photos:.0f}" if photos >= 10 else f"{photos:g}"  # of few, a part of a photo matters
+# --- classes and confusions -------------------------------------------------------------------------------------------
 
 
 def _classes(scores: Scores) -> str:
     rows = []
     for one in sorted(scores.by_class(), key=lambda one: (math.isnan(one.found), one.found)):
         low, high = interval(round(one.found * one.images), one.images) if one.images else (0, 0)
-        shares = bar(one.found, low, high) + bar(one.right)
-        rows.append(f'<tr><th scope="row">{isolated(one.label)}</th>{number(one.images)}{shares}</tr>\n')
+        rows.append(row(one.label, number(one.images), bar(one.found, low, high), bar(one.right)))
     legend = (
         "<b>Found</b> is the share of the photos of a class that were named so (recall); the thin line is its "
         "95&nbsp;% interval. <b>Right</b> is the share of the photos named so that are of the class (precision). The "
@@ -152,25 +153,32 @@ def _confusion(scores: Scores) -> str:
     counts, classes = scores.confusion, scores.classes
     images, wrong = counts.sum(axis=1), counts - np.diag(counts.diagonal())
     frequent = [divmod(int(cell), len(classes)) for cell in np.argsort(-wrong, axis=None, kind="stable")[:6]]
-    confusions = "".join(
-        f"<li>{isolated(classes[i])} named {isolated(classes[j])}: {wrong[i, j]:,} of {photos(images[i])}</li>\n"
+    confusions = [
+        f"{isolated(classes[i])} named {isolated(classes[j])}: {wrong[i, j]:,} of {photos(images[i])}"
         for i, j in frequent
         if wrong[i, j]
-    )
+    ]
     body = "<p>No photo was misclassified.</p>\n"
     if confusions:
-        body = f"<p>The most frequent confusions:</p>\n<ul>\n{confusions}</ul>\n"
+        body = f"<p>The most frequent confusions:</p>\n{bullets(confusions)}"
     if len(classes) > _MAX_IN_MATRIX:
         return section("Confusions", f"{body}<p>There are too many classes to draw all pairs.</p>\n")
+    matrix = _matrix(counts, classes)
+    if len(classes) > _MAX_UNFOLDED:
+        matrix = f"<details>\n<summary>All pairs of {len(classes):,} classes</summary>\n{matrix}</details>\n"
+    return section("Confusions", body + matrix)
+
+
+def _matrix(counts: Any, classes: Sequence[str]) -> str:
     heads = "".join(
         f'<th scope="col" title="{escaped(label)}"><span>{isolated(label)}</span></th>' for label in classes
     )
     rows = "".join(
         f'<tr><th scope="row" title="{escaped(label)}">{isolated(label)}</th>'
-        f"{''.join(_cell(int(counts[i, j]), int(images[i]), classes, i, j) for j in range(len(classes)))}</tr>\n"
+        f"{''.join(_cell(int(counts[i, j]), int(counts[i].sum()), classes, i, j) for j in range(len(classes)))}</tr>\n"
         for i, label in enumerate(classes)
     )
-    matrix = (
+    return (
         "<p>Rows are the true classes, columns the predicted ones. Predictions are "
         '<span class="right key">right</span> or <span class="wrong key">wrong</span>; the stronger the colour, the '
         'larger their share of the row.</p>\n<div class="scroll" tabindex="0" role="region" '
@@ -178,24 +186,24 @@ def _confusion(scores: Scores) -> str:
         f'<tr><td class="corner">true &darr; predicted &rarr;</td>{heads}</tr>\n</thead><tbody>\n'
         f"{rows}</tbody></table>\n</div>\n"
     )
-    if len(classes) > _MAX_UNFOLDED:
-        matrix = f"<details>\n<summary>All pairs of {len(classes):,} classes</summary>\n{matrix}</details>\n"
-    return section("Confusions", body + matrix)
 
 
-def _cell(count: int, images: int, classes: Sequence[str], row: int, column: int) -> str:
+def _cell(count: int, images: int, classes: Sequence[str], true: int, predicted: int) -> str:
     if not count:
         return "<td></td>"
     share = count / images
-    depth = share if row == column else math.sqrt(share)  # the root makes single mistakes visible
-    kind = "right" if row == column else "wrong"
-    tooltip = f"{classes[row]} named {classes[column]}: {count:,} of {images:,} ({100 * share:.0f} %)"
-    number = count if len(classes) <= _MAX_WITH_NUMBERS else ""
-    return f'<td class="{kind}" style="--s:{depth:.2f}" title="{escaped(tooltip)}">{number}</td>'
+    depth = share if true == predicted else math.sqrt(share)  # the root makes single mistakes visible
+    kind = "right" if true == predicted else "wrong"
+    tooltip = f"{classes[true]} named {classes[predicted]}: {count:,} of {images:,} ({100 * share:.0f} %)"
+    shown = count if len(classes) <= _MAX_WITH_NUMBERS else ""
+    return f'<td class="{kind}" style="--s:{depth:.2f}" title="{escaped(tooltip)}">{shown}</td>'
+
+
+# --- confidence -------------------------------------------------------------------------------------------------------
 
 
 def _confidence(scores: Scores) -> str:
-    confidence = float(scores.sure.mean())
+    confidence = float(scores.confidence.mean())
     low, high = scores.interval
     sizes = f"its mean confidence is {percent(confidence, 1)}, its accuracy {percent(scores.accuracy, 1)}"
     difference = f"difference of {100 * abs(confidence - scores.accuracy):.1f} points"
@@ -205,7 +213,7 @@ def _confidence(scores: Scores) -> str:
         kind = "underconfident" if confidence < low else "overconfident"
         verdict = f"Overall, the model is {kind}: {sizes}, and a {difference} is more than chance explains."
     rows = [
-        f"<tr>{number(100 * g.sure, '.0f', ' %')}{number(100 * g.right, '.0f', ' %')}{number(g.images)}</tr>\n"
+        f"<tr>{number(100 * g.confidence, '.0f', ' %')}{number(100 * g.accuracy, '.0f', ' %')}{number(g.images)}</tr>\n"
         for g in scores.reliability()
     ]
     return section(
@@ -222,19 +230,20 @@ def _diagram(scores: Scores) -> str:
     groups = sorted(scores.reliability(), key=lambda group: -group.images)  # small circles are drawn above large ones
     drawn = '<path class="diagonal" d="M0 100L100 0"/>\n'
     for group in groups:
-        low, high = interval(round(group.right * group.images), group.images)
-        x, radius = f"{100 * group.sure:.1f}", 5.5 * math.sqrt(group.images / groups[0].images)
+        low, high = interval(round(group.accuracy * group.images), group.images)
+        x, radius = f"{100 * group.confidence:.1f}", 5.5 * math.sqrt(group.images / groups[0].images)
         drawn += (
-            f"<g><title>{photos(group.images)}: confidence {percent(group.sure)}, accuracy "
-            f"{percent(group.right)}</title>"
+            f"<g><title>{photos(group.images)}: confidence {percent(group.confidence)}, accuracy "
+            f"{percent(group.accuracy)}</title>"
             f'<path class="spread" d="M{x} {100 - 100 * low:.1f}V{100 - 100 * high:.1f}"/>'
-            f'<circle cx="{x}" cy="{100 - 100 * group.right:.1f}" r="{radius:.1f}"/></g>\n'
+            f'<circle cx="{x}" cy="{100 - 100 * group.accuracy:.1f}" r="{radius:.1f}"/></g>\n'
         )
     words = (
         "A circle is a group of photos, and its area their number. A line is the 95&nbsp;% interval. On the dashed "
         "line, accuracy equals confidence."
     )
-    return _square("Accuracy by confidence. The table has the same numbers.", drawn, _CONFIDENCE_AXES, words)
+    axes = "confidence in %", "accuracy in %"
+    return _square("Accuracy by confidence. The table has the same numbers.", drawn, axes, words)
 
 
 def _square(label: str, drawn: str, axes: tuple[str, str], caption: str) -> str:
@@ -253,118 +262,66 @@ def _square(label: str, drawn: str, axes: tuple[str, str], caption: str) -> str:
     )
 
 
+# --- photos and their evidence ----------------------------------------------------------------------------------------
+
+
 def _mistakes(scores: Scores, mistakes: Iterable[Evidence], no_pulls: str | None) -> str:
     cards = []
     for evidence in mistakes:
-        if (small := _small(evidence)) is None:  # the photo may have been removed
-            continue
         index = scores.names.index(evidence.name)
-        expected, predicted = (scores.classes[number[index]] for number in (scores.expected, scores.predicted))
-        pictures = figure(small, f"The photo {evidence.name}", "the photo") + "".join(
-            figure(
-                glow(evidence, small, label), f"The photo, bright where it supports {label}", f"for {isolated(label)}"
-            )
-            for label in (predicted, expected)
-        )
-        share = percent(float(scores.sure[index]))
-        answer, sure = f"Named {isolated(predicted)}", f"confidence {share}"
+        expected, predicted = (scores.classes[numbers[index]] for numbers in (scores.expected, scores.predicted))
+        answer, share = f"Named {isolated(predicted)}", percent(float(scores.confidence[index]))
+        sure = f"confidence {share}"
         if scores.rejected[index]:
             answer, sure = "None of these", f"likeliest: {isolated(predicted)}, {share}"
+        heading = (
+            f'{answer}, is {isolated(expected)}</h3>\n<p class="small">{sure} &middot; {isolated(evidence.name)}</p>'
+        )
+        captions = {label: f"for {isolated(label)}" for label in (predicted, expected)}
         pulls = ", ".join(f"{isolated(pull.name)} ({percent(pull.share)})" for pull in evidence.pulls)
         pulled = f'<p class="small">Training photos that pulled it to {isolated(predicted)}: {pulls}</p>\n'
-        cards.append(
-            f'<li>\n<h3>{answer}, is {isolated(expected)}</h3>\n<p class="small">{sure} &middot; '
-            f'{isolated(evidence.name)}</p>\n<div class="pictures">\n{pictures}</div>\n{pulled * bool(pulls)}</li>\n'
-        )
+        cards.append(_card(evidence, f"<h3>{heading}", "the photo", captions, pulled * bool(pulls)))
     legend = "Each photo, then the photo bright where it supports the predicted class, and the true class."
     note = f"<p>{prose(no_pulls)}</p>\n" if no_pulls else ""
-    body = f'<p>{legend}</p>\n{note}<ol class="mistakes">\n{"".join(cards)}</ol>\n'
-    return section("Mistakes with the highest confidence", body) if cards else ""
+    return _cards("Mistakes with the highest confidence", f"<p>{legend}</p>\n{note}", cards)
 
 
 def _examples(examples: Iterable[Evidence]) -> str:
     """Return the section of photos beside the parts that vote for their classes; nothing without photos."""
     cards = []
     for evidence in examples:
-        if (small := _small(evidence)) is None:
-            continue
-        drawn = figure(small, f"The photo {evidence.name}", f"the photo{f': {NONE}' * evidence.rejected}")
         shares = [(label, float(evidence.probability[evidence.number(label)])) for label in evidence.ranking]
         shown = [one for one in shares if one[1] >= _LEAST_SHOWN][:_MAX_EXAMPLE_CLASSES] or shares[:1]
-        for label, share in shown:
-            caption = isolated(label) + ("" if evidence.rejected else f", {percent(share)}")
-            drawn += figure(glow(evidence, small, label), f"The photo, bright where it supports {label}", caption)
-        wide = ' class="wide"' * (len(shown) > 2)
-        cards.append(f'<li{wide}>\n<h3>{isolated(evidence.name)}</h3>\n<div class="pictures">\n{drawn}</div>\n</li>\n')
+        captions = {
+            label: isolated(label) + ("" if evidence.rejected else f", {percent(share)}") for label, share in shown
+        }
+        heading = f"<h3>{isolated(evidence.name)}</h3>"
+        cards.append(_card(evidence, heading, f"the photo{f': {NONE}' * evidence.rejected}", captions))
     legend = (
         "Each photo, then the photo bright where its parts vote for a class: the likeliest, and others of 10&nbsp;% or "
         "more. The model was never told where in a photo its class is."
     )
-    body = f'<p>{legend}</p>\n<ol class="mistakes">\n{"".join(cards)}</ol>\n'
-    return section("Where the evidence is", body) if cards else ""
+    return _cards("Where the evidence is", f"<p>{legend}</p>\n", cards)
 
 
-def _small(evidence: Evidence) -> Image.Image | None:
-    """Return the photo of evidence, small; None if it cannot be read any more."""
+def _card(evidence: Evidence, heading: str, caption: str, captions: dict[str, str], below: str = "") -> str:
+    """Draw a photo, and beside it the photo bright where it supports classes; nothing if it cannot be read any more."""
     try:
         image = None if evidence.photo is None else load_image(evidence.photo, SHOWN).convert("RGB")
     except PhotoError:
-        return None
-    if image is not None:
-        image.thumbnail((_SIDE, _SIDE))
-    return image
+        return ""
+    if image is None:
+        return ""
+    image.thumbnail((_SIDE, _SIDE))
+    drawn = figure(image, f"The photo {evidence.name}", caption)
+    for label, words in captions.items():
+        drawn += figure(glow(evidence, image, label), f"The photo, bright where it supports {label}", words)
+    wide = ' class="wide"' * (len(captions) > 2)
+    return f'<li{wide}>\n{heading}\n<div class="pictures">\n{drawn}</div>\n{below}</li>\n'
 
 
-def _making(model: Model) -> str:
-    about, recipe = model.about, model.recipe
-    made, seconds = about.made, about.seconds
-    counts = [about.images.get(label, 0) for label in model.classes]
-    added = [
-        f"{escaped(one['date'])}: "
-        + some([f"{count:,} of {isolated(label)}" for label, count in one["images"].items()], _MAX_LISTED)
-        for one in about.added
-    ]
-    each = " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
-    facts = {
-        "learned from": f"{photos(sum(counts))} of {len(counts):,} classes, {each} each",
-        "added later": "<br>".join(added),
-        "network": f"{isolated(recipe.network)}, read {escaped(recipe.activation)} its last activation; checksum of "
-        f"its weights <code>{escaped(model.fingerprint)}</code>",
-        "parts": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
-        "method": f"{model.kind}: {escaped(about.method)}",
-        "settings": _settings(model.scorer.settings),
-        "calibration": f"temperature {model.temperature:.3g}, &ldquo;none of these&rdquo; below a "
-        f"{'probability' if model.familiarity is None else 'familiarity'} of {model.limit():.2f}",
-        "made": f"by patchvote {escaped(made.get('patchvote', '?'))}, {escaped(made.get('date', '?'))}",
-    }
-    body = "".join(f"<dt>{term}</dt><dd>{fact}</dd>\n" for term, fact in facts.items() if fact)
-    times = [
-        f'<tr><th scope="row">{isolated(part)}</th>{_seconds(took)}{bar(took / sum(seconds.values()))}</tr>\n'
-        for part, took in seconds.items()
-        if took > 0
-    ]
-    lead = (
-        "A network describes parts of a photo by numbers, one vector per part; each part votes for the classes, and "
-        "the mean of the votes decides."
-    )
-    return section(
-        "How it was made",
-        f"<p>{lead}</p>\n<dl>\n{body}</dl>\n"
-        + (f"<h3>Where the time went</h3>\n{table('part =time share', times)}" if times else ""),
-    )
-
-
-def _limits(model: Model) -> str:
-    items = "".join(f"<li>{prose(limit)}</li>\n" for limit in limits(model))
-    return section("Its limits", f"<ul>\n{items}</ul>\n")
-
-
-def _seconds(took: float) -> str:
-    return number(took, ",.1f", " s")
-
-
-def _settings(settings: dict[str, Any]) -> str:
-    return ", ".join(f"<code>{escaped(name)}={escaped(value)}</code>" for name, value in settings.items())
+def _cards(heading: str, lead: str, cards: Sequence[str]) -> str:
+    return section(heading, f'{lead}<ol class="mistakes">\n{"".join(cards)}</ol>\n') if any(cards) else ""
 
 
 # --- none of these ----------------------------------------------------------------------------------------------------
@@ -372,21 +329,21 @@ def _settings(settings: dict[str, Any]) -> str:
 
 def _rejection(scores: Scores) -> str:
     """Return the section, with the answers for photos of unknown classes if there are any."""
-    known = _plotted(
+    drawn = _plotted(
         *scores.named_curve(),
         (float(scores.rejected.mean()), scores.accuracy_of_named),
         ("rejected photos in %", "accuracy on the others in %"),
         "Accuracy on the photos that are not rejected, by the share that is.",
     )
-    figures, words = [known], _of_known(scores)
+    words, unknown = _of_known(scores), ""
     if scores.strangers is not None:
         of_known, of_strangers = scores.strangers.curve(scores.decisive)
         at = float(scores.rejected.mean()), float(scores.strangers.rejected.mean())
         axes = "rejected photos of known classes in %", "rejected strangers in %"
-        figures.append(_plotted(of_known, of_strangers, at, axes, "Rejected strangers, by the price in known photos."))
+        drawn += _plotted(of_known, of_strangers, at, axes, "Rejected strangers, by the price in known photos.")
         words += _of_strangers(scores, scores.strangers)
-    drawn = "".join(figures)
-    return section("None of these", f'{words}<div class="curves">\n{drawn}</div>\n{_unknown_classes(scores.strangers)}')
+        unknown = _unknown_classes(scores.strangers)
+    return section("None of these", f'{words}<div class="curves">\n{drawn}</div>\n{unknown}')
 
 
 def _of_known(scores: Scores) -> str:
@@ -418,13 +375,12 @@ def _of_strangers(scores: Scores, strangers: Strangers) -> str:
     )
 
 
-def _unknown_classes(strangers: Strangers | None) -> str:
+def _unknown_classes(strangers: Strangers) -> str:
     """Return the unknown classes, where they have names."""
-    if strangers is None or not any(strangers.labels):
+    if not any(strangers.labels):
         return ""
     rows = [
-        f'<tr><th scope="row">{isolated(label) if label else "no class"}</th>{number(count)}{bar(rejected / count)}'
-        f"<td>{isolated(most)}</td></tr>\n"
+        row(label or "no class", number(count), bar(rejected / count), f"<td>{isolated(most)}</td>")
         for label, count, rejected, most in strangers.by_class()
     ]
     heads = "unknown&nbsp;class =photos ^rejected others&nbsp;named&nbsp;mostly"
@@ -438,3 +394,47 @@ def _plotted(across: Floats, up: Floats, at: tuple[float, float], axes: tuple[st
     dot = "" if np.isnan(at[1]) else f'<circle cx="{100 * at[0]:.1f}" cy="{100 - 100 * at[1]:.1f}" r="2.2"/>\n'
     drawn = f'<path class="curve" d="M{"L".join(points)}"/>\n{dot}'
     return _square(words, drawn, axes, f"{escaped(words)} The dot is the threshold of this page.")
+
+
+# --- how it was made --------------------------------------------------------------------------------------------------
+
+
+def _making(model: Model) -> str:
+    about, recipe = model.about, model.recipe
+    made, seconds = about.made, about.seconds
+    counts = [about.images.get(label, 0) for label in model.classes]
+    added = [
+        f"{escaped(one['date'])}: "
+        + some([f"{count:,} of {isolated(label)}" for label, count in one["images"].items()], _MAX_LISTED)
+        for one in about.added
+    ]
+    each = " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
+    facts = {
+        "learned from": f"{photos(sum(counts))} of {len(counts):,} classes, {each} each",
+        "added later": "<br>".join(added),
+        "network": f"{isolated(recipe.network)}, read {escaped(recipe.activation)} its last activation; checksum of "
+        f"its weights <code>{escaped(model.fingerprint)}</code>",
+        "parts": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
+        "method": f"{model.kind}: {escaped(about.method)}",
+        "settings": _settings(model.scorer.settings),
+        "calibration": f"temperature {model.temperature:.3g}, &ldquo;none of these&rdquo; below a "
+        f"{'probability' if model.familiarity is None else 'familiarity'} of {model.limit():.2f}",
+        "made": f"by patchvote {escaped(made.get('patchvote', '?'))}, {escaped(made.get('date', '?'))}",
+    }
+    listed = "".join(f"<dt>{term}</dt><dd>{fact}</dd>\n" for term, fact in facts.items() if fact)
+    body = (
+        "<p>A network describes parts of a photo by numbers, one vector per part; each part votes for the classes, and "
+        f"the mean of the votes decides.</p>\n<dl>\n{listed}</dl>\n"
+    )
+    times = [
+        row(part, number(took, ",.1f", " s"), bar(took / sum(seconds.values())))
+        for part, took in seconds.items()
+        if took > 0
+    ]
+    if times:
+        body += f"<h3>Where the time went</h3>\n{table('part =time share', times)}"
+    return section("How it was made", body)
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return ", ".join(f"<code>{escaped(name)}={escaped(value)}</code>" for name, value in settings.items())

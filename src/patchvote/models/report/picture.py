@@ -38,28 +38,20 @@ def lit(image: Image.Image, brightness: npt.NDArray[np.float64]) -> Image.Image:
     enlarged = Image.fromarray(brightness.astype(np.float32)).resize(image.size, Image.Resampling.BICUBIC)
     light = np.clip(np.asarray(enlarged, np.float32), 0, 1)[:, :, None]
     colour = np.asarray(image.convert("RGB"), np.float32)
-    grey = np.asarray(image.convert("L"), np.float32)[:, :, None]
-    dim = 24 + 0.4 * grey
+    dim = 24 + 0.4 * np.asarray(image.convert("L"), np.float32)[:, :, None]
     tinted = colour * (1 - _TINT) + _GLOW * _TINT
     return Image.fromarray((dim * (1 - light) + tinted * light).clip(0, 255).astype(np.uint8))
 
 
 def draw(evidence: Evidence, image: Image.Image, labels: list[str] | None = None, side: int = 420) -> Image.Image:
-    """Draw a photo beside its evidence for some classes, each with its probability unless the photo is none of them.
+    """Draw an upright photo beside its evidence for some classes, by default the two likeliest.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        Evidence to draw.
-    image : Pillow image
-        Photo of the evidence, upright.
-    labels : list of str, optional
-        Classes to draw; the two likeliest by default.
-    side : int
-        Longest side of each picture in pixels.
+    Each has its probability, unless the photo is none of them. `side` is the longest of each picture, in pixels.
     """
     labels = list(evidence.ranking[:2]) if labels is None else labels
-    image = _fit(image, side)
+    scale = side / max(image.size)
+    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    image = image.resize(size, Image.Resampling.LANCZOS)
     panels = [(image.convert("RGB"), [evidence.name, NONE] if evidence.rejected else [evidence.name])]
     for label in labels:
         share = "" if evidence.rejected else f": {100 * evidence.probability[evidence.number(label)]:.0f} %"
@@ -70,20 +62,9 @@ def draw(evidence: Evidence, image: Image.Image, labels: list[str] | None = None
 def draw_matches(
     evidence: Evidence, image: Image.Image, others: dict[str, Image.Image], count: int = 5, side: int = 150
 ) -> Image.Image:
-    """Draw parts of a photo above the most similar parts of training photos.
+    """Draw parts of an upright photo above the most similar parts of training photos, `others` by name.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        Evidence with matches.
-    image : Pillow image
-        Photo of the evidence, upright.
-    others : dict
-        Upright training photos, by name; matches in other photos are left out.
-    count : int
-        Number of matches to draw.
-    side : int
-        Side of each part in pixels.
+    Matches in photos that are not given are left out. `side` is that of each part, in pixels.
     """
     columns = []
     for match in [match for match in evidence.matches if match.name in others][:count]:
@@ -99,28 +80,16 @@ def encoded(image: Image.Image) -> bytes:
     """Return a picture as the bytes of a PNG file."""
     data, metadata = io.BytesIO(), PngInfo()
     metadata.add_text("Software", NAME)
-    image.save(data, "PNG", optimize=True, pnginfo=metadata)
+    image.save(data, "PNG", pnginfo=metadata)  # `optimize` takes twice as long for 1 % fewer bytes
     return data.getvalue()
-
-
-def _fit(image: Image.Image, side: int) -> Image.Image:
-    scale = side / max(image.size)
-    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-    return image.resize(size, Image.Resampling.LANCZOS)
 
 
 def _crop(image: Image.Image, box: tuple[float, float, float, float], side: int) -> Image.Image:
     """Crop the square of pixels around a part, as far as it is within the image."""
-    left, top, right, bottom = np.array(box) * np.tile(image.size, 2)
-    half = max(right - left, bottom - top) / 2
-    middle = (left + right) / 2, (top + bottom) / 2
-    edges = middle[0] - half, middle[1] - half, middle[0] + half, middle[1] + half
-    return image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC, _inside(edges, image.size))
-
-
-def _inside(edges: tuple[float, float, float, float], size: tuple[int, int]) -> tuple[float, float, float, float]:
-    left, top, right, bottom = edges
-    return max(0.0, left), max(0.0, top), min(float(size[0]), right), min(float(size[1]), bottom)
+    corners = np.reshape(box, (2, 2)) * image.size
+    middle, half = corners.mean(axis=0), np.ptp(corners, axis=0).max() / 2
+    edges = np.clip([middle - half, middle + half], 0, image.size)
+    return image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC, tuple(edges.ravel().tolist()))
 
 
 def _beside(panels: list[tuple[Image.Image, list[str]]]) -> Image.Image:

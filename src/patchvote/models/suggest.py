@@ -8,10 +8,18 @@ suggested. A photo in the middle is typical of others, which the farthest photos
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ..bags.copies import groups_of_layouts
+from ..bags.moments import layouts, photo_vectors
+from ..photos.find import Photo
+from ..utils.terminal import Progress
+from .answers import Answer
+from .predictor import Predictor
 
 # Uncertain photos from which one is chosen. Chosen on Amazon and Webcam, with ten labels at a time (docs/check.md).
 _CANDIDATES = 5
@@ -21,19 +29,31 @@ Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 
+def suggested(
+    predictor: Predictor, photos: list[Photo], count: int, record: Callable[[Answer], None], progress: Progress | None
+) -> list[Answer]:
+    """Return the answers for the photos that would teach a model most; every answer is recorded before."""
+    answers, vectors, looks, digests = [], [], [], []
+    for done, item in enumerate(predictor.described(photos), 1):
+        if progress is not None:
+            progress("predict", done, len(photos))
+        record(answer := predictor.answer(item))
+        if item.bag is not None and not answer.known:
+            answers.append(answer)
+            vectors.append(photo_vectors(item.bag)[0])
+            looks.append(layouts(item.bag)[0])
+            digests.append(item.digest)
+    if not answers:
+        return []
+    probability = np.stack([np.asarray(answer.probabilities) for answer in answers])
+    groups = groups_of_layouts(np.stack(looks), digests)
+    return [answers[i] for i in next_labels(probability, np.stack(vectors), count, groups)]
+
+
 def next_labels(probability: Floats, vectors: npt.NDArray[Any], count: int, groups: Numbers | None = None) -> Numbers:
     """Return the photos to label next, the most uncertain first.
 
-    Parameters
-    ----------
-    probability : array of shape (photos, classes)
-        Probabilities of the classes.
-    vectors : array of shape (photos, features)
-        Vector of each photo, of length 1.
-    count : int
-        Number of photos to return; fewer where there are fewer.
-    groups : array of int, optional
-        Groups of copies (`copy_groups`), of which one photo is enough.
+    Each photo has a vector of length 1; of the `groups` of copies (`copy_groups`), one photo is enough.
 
     Examples
     --------
@@ -54,13 +74,7 @@ def next_labels(probability: Floats, vectors: npt.NDArray[Any], count: int, grou
 
 
 def uncertainty(probability: Floats) -> Floats:
-    """Return how uncertain answers are: 1 less the margin between the two likeliest classes.
-
-    Examples
-    --------
-    >>> uncertainty(np.array([[0.5, 0.5, 0.0], [0.1, 0.0, 0.9]])).round(2).tolist()
-    [1.0, 0.2]
-    """
+    """Return how uncertain answers are: 1 less the margin between the two likeliest classes."""
     second, first = np.partition(probability, -2, axis=1)[:, -2:].T
     return np.asarray(1 - (first - second))
 

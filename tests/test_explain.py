@@ -1,0 +1,169 @@
+"""Pictures of evidence as a command: of many photos, with captions in every script for which there is a font."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from fontTools.ttLib import TTFont
+from PIL import Image, ImageDraw
+
+from patchvote import ImageClassifier, PatchvoteError
+from patchvote.models.report import captions
+from patchvote.models.report.captions import draw_caption, font_of, missing_sentence
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# --- many photos ------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_photos_becomes_a_folder_of_pictures(place, command):
+    done = command("explain", "m.patchvote", "photos/iris")
+    assert done.code == 0, done.err
+    assert names(place / "evidence") == {f"{i}-evidence.png" for i in range(6)}
+    assert "photos/iris/3.jpg:\n" in done.out
+    assert "wrote evidence/3-evidence.png" in done.out
+    assert Image.open("evidence/3-evidence.png").width > 400
+
+
+def test_names_that_collide_do_not_overwrite(place, command):
+    (place / "a.csv").write_text("file_name\nphotos/iris/1.jpg\nphotos/rose/1.jpg\n")
+    shutil.copy("photos/rose/1.jpg", "1.JPG")
+    done = command("explain", "m.patchvote", "a.csv", "1.JPG", "photos/iris/1.jpg", "-o", "new", "--json")
+    told = [json.loads(line) for line in done.out.splitlines()]
+    files = [one["files"] for one in told]
+    assert files == [[f"new/1-evidence{number}.png"] for number in ("", " (2)", " (3)", " (4)")]
+    assert [one["photo"] for one in told][:3] == ["photos/iris/1.jpg", "photos/rose/1.jpg", "1.JPG"]
+    contents = [(place / file).read_bytes() for (file,) in files]
+    assert contents[0] == contents[3]
+    assert len(set(contents)) == 3
+
+
+def test_a_bad_photo_is_named_and_skipped(place, command):
+    (place / "photos" / "iris" / "2.jpg").write_bytes(b"no photo")
+    done = command("explain", "m.patchvote", "photos/iris/*.jpg", "-o", "out", "--json")
+    assert done.code == 3
+    assert "skipped photos/iris/2.jpg: " in done.err
+    assert len(names(place / "out")) == 5
+    told = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["photo"] for one in told if "error" in one] == ["photos/iris/2.jpg"]
+    assert command("explain", "m.patchvote", "photos/iris/2.jpg", "nope.jpg").code == 1
+    assert command("explain", "m.patchvote", "photos/iris/2.jpg").code == 1
+    classifier = ImageClassifier.load("m.patchvote")
+    found = list(classifier.explain_each(["photos/iris/1.jpg", "photos/iris/2.jpg", "photos/rose/1.jpg"]))
+    assert [evidence.name for evidence in found] == ["photos/iris/1.jpg", "photos/rose/1.jpg"]
+    assert [error.name for error in classifier.skipped] == ["photos/iris/2.jpg"]
+    with pytest.raises(PatchvoteError, match="explain_each takes many"):
+        classifier.explain("photos")
+
+
+def test_arrays_and_matches_of_many_photos_from_standard_input_have_names_of_their_own(place, command, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("photos/iris/1.jpg\nphotos/rose/1.jpg\n"))
+    done = command("explain", "n.patchvote", "-", "--arrays", "npz", "--photos", "photos")
+    assert done.code == 0, done.err
+    stems = ("1-evidence", "1-evidence (2)")
+    assert names(place / "evidence") == {f"{stem}{more}.png" for stem in stems for more in ("", "-matches")}
+    assert names(place / "npz") == {f"{stem}.npz" for stem in stems}
+
+
+def test_pictures_are_made_again_but_no_other_file_is_replaced(place, command):
+    shutil.copytree("photos/iris", "new")
+    words = ("explain", "m.patchvote", "new", "-o", "new/why")
+    assert command(*words).code == 0
+    done = command(*words)
+    assert done.code == 0
+    assert "left out 6 photos in new/why" in done.err  # the folder may be among the photos
+    shutil.copy("photos/iris/1.jpg", "new/why/3-evidence.png")
+    done = command(*words)
+    assert done.code == 1
+    assert "patchvote did not make" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("photos", "-o", "one.png"), "--output is a folder for the files of several photos, got one.png"),
+        (("photos", "--arrays", "one.npz"), "--arrays is a folder for the files of several photos, got one.npz"),
+        (("photos/iris/1.jpg", "--arrays", "npz"), "--arrays writes a .npz file, got npz"),
+    ],
+)
+def test_a_file_is_no_folder(words, says, place, command):
+    before = sorted(place.rglob("*"))
+    done = command("explain", "m.patchvote", *words)
+    assert (done.code, says in done.err) == (2, True)
+    assert sorted(place.rglob("*")) == before
+
+
+def test_pictures_are_called_like_their_photos(place, command):
+    odd = ['it\'s "q" & <b>', "-y", "100 %"]
+    for name in odd:
+        shutil.copy("photos/iris/1.jpg", place / f"{name}.jpg")
+    assert command("explain", "m.patchvote", *(f"./{name}.jpg" for name in odd)).code == 0
+    assert names(place / "evidence") == {f"{name}-evidence.png" for name in odd}
+
+
+# --- captions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_fonts(monkeypatch, tmp_path):
+    """A machine without any fonts; returns the folder in which a user would install one."""
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_DATA_DIRS"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(captions.sys, "platform", "linux")
+    font_of.cache_clear()
+    captions._files.cache_clear()
+    (tmp_path / "fonts").mkdir()
+    yield tmp_path / "fonts"
+    font_of.cache_clear()
+    captions._files.cache_clear()
+
+
+def drawn(text: str, width: float = 300) -> np.ndarray:
+    sheet = Image.new("RGB", (320, 40), "white")
+    draw_caption(ImageDraw.Draw(sheet), (0, 25), text, (0, 0, 0), width)
+    return np.asarray(sheet)
+
+
+def test_letters_of_europe_and_vietnam_need_no_font_of_the_machine(no_fonts):
+    apart = "Cafe\N{COMBINING ACUTE ACCENT}"
+    assert missing_sentence(["Ünïcödé", "Straße & Café", "Łódź", "Việt Nam", "Ελλάδα", "Живой", "10 €", apart]) is None
+    assert np.array_equal(drawn(apart), drawn("Café"))
+
+
+def test_characters_without_a_font_are_named_once_with_a_font_to_install(no_fonts, place, command):
+    assert "boxes in place of 桜東京: no font" in missing_sentence(["桜.jpg", "東京"])
+    assert "Noto Sans CJK (package fonts-noto-cjk)" in missing_sentence(["桜"])
+    assert "Noto Sans of that script" in missing_sentence(["สวัสดี"])
+    assert drawn("桜").min() < 128  # a box
+    for name in ("桜 1.jpg", "東京.jpg"):
+        shutil.copy("photos/iris/1.jpg", place / name)
+    assert command("explain", "m.patchvote", "桜 1.jpg", "東京.jpg").err.count("boxes in place of") == 1
+    assert "font" not in command("explain", "m.patchvote", "photos/iris/1.jpg").err
+
+
+def test_an_installed_font_is_found_and_used(no_fonts):
+    font = TTFont(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")
+    for table in font["cmap"].tables:
+        table.cmap[ord("桜")] = table.cmap.get(ord("W"), ".notdef")
+    font.save(no_fonts / "Sakura-Regular.ttf")
+    (no_fonts / "broken.ttf").write_text("no font")
+    assert missing_sentence(["桜"]) is None
+    assert Path(font_of("桜").path).name == "Sakura-Regular.ttf"
+    assert np.array_equal(drawn("a桜b"), drawn("aWb"))
+
+
+def test_a_caption_that_is_too_long_keeps_its_end_even_of_thousands_of_characters():
+    ink = np.flatnonzero((drawn("long/" * 20 + "name.jpg", 120) < 128).any(axis=(0, 2)))
+    assert ink.max() <= 120
+    assert np.array_equal(drawn("short.jpg", 120), drawn("short.jpg", 300))
+    assert np.array_equal(drawn("x" * 4_000 + "/name.jpg", 120), drawn("x" * 40 + "/name.jpg", 120))
