@@ -36,7 +36,10 @@ SCENES = {
     "20": (92.0, 92.33, 2.3),
     "100": (95.3, 95.47, 1.3),
 }
-OFFICE = {"unsupervised": ("without labels of the target", 92.7, 95.3), "semi-supervised": ("with three labels per class", 95.7, 96.3)}
+OFFICE = {
+    "unsupervised": ("without labels of the target", 92.7, 95.3),
+    "semi-supervised": ("with three labels per class", 95.7, 96.3),
+}
 
 
 class Moments:
@@ -73,7 +76,7 @@ def scenes(moments: Moments, setting: str, splits: int, count: str) -> list[Reco
         asked = ~np.isnan(voter.left_out_[:, 0])
         right = voter.classes_[voter.left_out_[asked].argmax(axis=1)] == moments.labels[train][asked]
         found.append((scores.accuracy, scores.calibration_error, right.mean() if len(right) else np.nan))
-    accuracy, error, left_out = 100 * np.mean(found, axis=0)
+    accuracy, error, left_out = np.round(100 * np.mean(found, axis=0), 2).tolist()
     goal, *before = SCENES[count]
     peers = [f"linear SVM before: {value}" for value in before]
     words = f"Scene-15, {count} photo{'s' if count != '1' else ''} per class"
@@ -102,7 +105,7 @@ def office(moments: Moments, name: str, splits: int) -> list[Record]:
     words, *goals = OFFICE[name]
     title = f"Office+Caltech, six pairs {words}, {splits} splits"
     return [
-        record(title, 100 * float(np.mean(plain)), "% accuracy", goals[0]),
+        record(title, round(100 * float(np.mean(plain)), 2), "% accuracy", goals[0]),
         record(
             f"{title}, adapted ({refused} of {len(adapted)} refused)", 100 * np.mean(adapted), "% accuracy", goals[1]
         ),
