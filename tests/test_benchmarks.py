@@ -144,3 +144,11 @@ def test_every_peer_has_its_script_and_a_name_of_its_own():
     peers = importlib.import_module("peers")
     assert len({method.name for method in peers.METHODS}) == len(peers.METHODS)
     assert {method.script for method in peers.METHODS} - {None} == {path.name for path in peers.SCRIPTS.glob("*.py")}
+
+
+def test_labels_saved_are_those_at_the_accuracy_of_random_choice():
+    curves = {"random": [50, 60, 70, 80], "suggest": [50, 75, 85, 90], "uncertain": [50, 55, 60, 70]}
+    trials = [{"set": "s", "rule": rule, "labels": [10, 20, 30, 40], "accuracy": curves[rule]} for rule in curves]
+    saved = importlib.import_module("suggest").saved
+    assert saved(trials, "s", "suggest") == pytest.approx(100 * (1 - 25 / 40))
+    assert saved(trials, "s", "uncertain") == 0

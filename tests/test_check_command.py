@@ -139,12 +139,6 @@ def test_a_photo_without_a_class_and_one_alone_in_its_class_are_told(here, comma
     assert "no other photo has the class:</p>\n<p>  alone/one.png</p>" in page
 
 
-def test_one_class_is_told_to_be_too_few(here, command):
-    for name in ("grey", "light"):
-        shutil.rmtree(here / "photos" / name)
-    assert "With one class, labels cannot be checked" in command(*CHECK).out
-
-
 def test_photos_of_a_list_are_checked(here, command):
     rows = [f"photos/{label}/{index}.png,{label}\n" for label in SHADES for index in range(9)]
     (here / "list.csv").write_text("file_name,label\n" + "".join(rows))
@@ -228,16 +222,6 @@ def test_ctrl_c_while_photos_are_moved_says_how_to_undo_it(here, command, monkey
     assert content(here / "photos") == before
 
 
-def test_nothing_in_the_folder_is_overwritten(here, command):
-    (here / "away" / "dark").mkdir(parents=True)
-    (here / "away" / WRONG).write_text("mine")
-    command(*CHECK, "--move", "away")
-    assert (here / "away" / WRONG).read_text() == "mine"
-    assert (here / "away" / "dark" / "planted (2).png").exists()
-    command(*UNDO)
-    assert (here / "photos" / WRONG).exists()
-
-
 # --- lists of actions -------------------------------------------------------------------------------------------------
 
 
@@ -309,23 +293,6 @@ def test_a_list_that_asks_for_anything_else_moves_nothing(row, here, command):
     done = command("check", "photos", "--apply", "todo.jsonl", "--move", "away")
     assert (done.code, "todo.jsonl: line 2" in done.err) == (1, True)
     assert content(here) == before
-
-
-def test_photos_that_a_link_leads_to_are_not_moved(here, command):
-    (here / "elsewhere").mkdir()
-    noise(0, 1).save(here / "elsewhere/1.png")
-    (here / "photos/linked").symlink_to(here / "elsewhere")
-    (here / "photos/dark/link.png").symlink_to(here / "elsewhere/1.png")
-    write_actions(here / "todo.csv", [(name, "move", "") for name in ("linked/1.png", "dark/link.png", "dark/1.png")])
-    before = content(here / "elsewhere")
-    done = command("check", "photos", "--apply", "todo.csv", "--move", "away")
-    assert (done.code, "moved 1 photo; 2 not" in done.out) == (3, True)
-    assert "linked/1.png: it was not moved: " in done.err
-    assert "dark/link.png: it was not moved: it is a link" in done.err
-    (here / "photos/away").symlink_to(here / "elsewhere")
-    write_actions(here / "todo.csv", [("dark/2.png", "relabel", "away")])
-    assert command("check", "photos", "--apply", "todo.csv").code in (1, 3)
-    assert content(here / "elsewhere") == before
 
 
 def test_photos_that_a_list_names_as_test_photos_are_told_and_not_moved(here, command):

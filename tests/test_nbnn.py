@@ -256,14 +256,6 @@ def test_a_budget_that_cannot_be_kept_is_refused_with_the_least_that_can(voter, 
         voter().set_options(memory=2).fit(make_store(tmp_path, 60, dim=512))
 
 
-def test_parts_shrink_with_the_budget():
-    size = {"rows": 2_000_000, "width": 1280, "classes": 15, "n_neighbors": 1}
-    small, large = (bank_votes.most_at_once(memory, **size) for memory in (200, 500))
-    assert 512 <= small < large <= 16_384
-    assert bank_votes.needed(2_000_000, 1280) > 50_000
-    assert bank_votes.needed(50_000, 1280) < 1500
-
-
 MEASURED = """
 import sys
 from patchvote import NBNN, LocalNBNN, Store

@@ -21,8 +21,7 @@ from helpers.bad_files import bomb
 from helpers.hostile_photos import flat_jpeg
 from helpers.small_models import header_of, with_header
 from helpers.web import add, client, crops, files, model_file, refusal, settings, taught
-from patchvote.web.routes.photos import zip_of_answers
-from patchvote.web.workspaces import PhotoRecord, Workspace, Workspaces
+from patchvote.web.workspaces import Workspace
 
 
 def test_a_bomb_is_refused_in_words_and_other_photos_are_answered(served, real_photos):
@@ -179,28 +178,18 @@ def test_a_path_in_an_address_leads_nowhere(home, workspace, photo):
         assert home.get(address).status_code == 404
 
 
-def test_an_archive_of_answers_holds_no_name_that_leads_elsewhere(served, real_photos):
+def test_an_archive_of_answers_holds_no_name_twice_and_none_that_leads_elsewhere(served, real_photos):
     workspace = served.post("/v1/workspaces", json={"model": "surfaces"}).json()["id"]
-    at = f"/v1/workspaces/{workspace}"
-    photos = [(f"../../{index}/=cmd.png", data) for index, (_, data) in enumerate(crops(real_photos, "brick", 2, 5))]
+    at, names = f"/v1/workspaces/{workspace}", ("=cmd.png", "=CMD.png", "photo", "gone.png")
+    contents = [data for _, data in crops(real_photos, "brick", 4, 5)]
+    photos = [(f"../../{index}/{name}", data) for index, (name, data) in enumerate(zip(names, contents, strict=True))]
     ids = [photo["id"] for photo in add(served, workspace, photos)["added"]]
     served.post(f"{at}/answers", json={})
     served.patch(f"{at}/photos", json={"photos": ids, "class_name": "../../etc"})
+    (served.folder / workspace / "photos" / ids[3]).unlink()
     names = zipfile.ZipFile(io.BytesIO(served.get(f"{at}/answers.zip").content)).namelist()
-    assert names == ["%2E.%2F..%2Fetc/=cmd.png", "%2E.%2F..%2Fetc/=cmd (2).png"]
+    assert names == [f"%2E.%2F..%2Fetc/{name}" for name in ("=cmd.png", "=CMD (2).png", "photo")]
     assert "\n'=cmd.png" in served.get(f"{at}/answers.csv").text.replace("\r", "")
-
-
-def test_photos_of_one_name_are_numbered_in_the_folder_of_their_class(tmp_path):
-    workspace = Workspaces(tmp_path, settings(tmp_path).limits).create()
-    with workspace.change() as state:
-        for digest, name in zip("abcde", ["photo", "photo", "a.b.png", "A.b.png", "gone"], strict=True):
-            state.photos[digest] = PhotoRecord(digest, name, None, 1, 1, 1, {"label": "St. Bernard"})
-            workspace.put(digest, b"photo", b"thumbnail")
-    (workspace.folder / "photos" / "e").unlink()
-    with zip_of_answers(workspace) as file:
-        names = zipfile.ZipFile(file).namelist()
-    assert names == [f"St. Bernard/{name}" for name in ("photo", "photo (2)", "a.b.png", "A.b (2).png")]
 
 
 def test_workspaces_are_known_by_ids_that_nobody_can_guess(home):

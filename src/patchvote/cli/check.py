@@ -152,16 +152,15 @@ def check(
     page = report.file(default := Path(f"{base_name(root)}-check.html"))
     bags, origin = cache.folder(root), origin_of([root])
     outputs, renewed = [(page, Kind.report), (output, Kind.suspects)], {} if report.report else {default: origin}
-    network = describing.network
-    check_written(outputs, [root, *tests], network, force=force, renewed=renewed, columns=photos.named)
+    check_written(outputs, [root, *tests], describing.network, force=force, renewed=renewed, columns=photos.named)
     others = _test_photos(photos, tests, is_moving=moving.move is not None)
     photos.tell_hints()
     with cache.interruption(), progress_line("extract", printing.quiet) as progress:
         extractor = Extractor(describing.recipe(), **machine.settings)
         checked = check_photos(photos.source(), extractor, test=others, cache=bags, progress=progress)
-    say(*(f"skipped {error}" for error in checked.skipped))
-    say(*checked.passed_over.sentences(advice=False))  # the advice says how to read such photos, too
-    say(*([] if printing.quiet else checked.passed_over.advice()))
+    passed_over = checked.passed_over  # the advice says how to read such photos, too
+    say(*(f"skipped {error}" for error in checked.skipped), *passed_over.sentences(advice=False))
+    say(*([] if printing.quiet else passed_over.advice()))
     if page:
         _write_page(page, checked, photos, origin)
     if output:
@@ -173,7 +172,7 @@ def check(
     if moving.move:
         done = moving.carry_out(moving.moves_of_suspects(root, checked), root)
         done["left"] = sum(not suspect.is_movable for suspect in checked.suspects)
-    _tell(record, lines, done, printing, skipped=bool(checked.skipped or checked.passed_over.types))
+    _tell(record, lines, done, printing, skipped=bool(checked.skipped or passed_over.types))
 
 
 def _test_photos(photos: Labelled, tests: Sequence[Path], *, is_moving: bool) -> Path | Found | None:

@@ -35,9 +35,7 @@ MAX_PIXELS = 100_000_000
 AT_ONCE = MemoryLimit(40_000_000)
 SHOWN = 1024  # longest side in pixels at which a photo is drawn in pictures and reports
 _LARGE = 16_000_000  # pixels above which an image is reduced before it is resized
-_USUAL = (
-    2_000_000  # pixels of nearly every photo, once a JPEG is reduced; the others are read again when it is their turn
-)
+_USUAL = 2_000_000  # pixels that nearly every photo has at most, once a JPEG is reduced; others are read again
 _COSTLY = ("WEBP", "AVIF", "HEIF")  # formats whose decoders hold up to four copies: half as many pixels are decoded
 _FILE_BYTES = 8  # of a file that count as a pixel, since it is in memory as well
 _MAX_SCANS = 100  # scans of a JPEG, each a pass over all pixels; encoders write about ten
@@ -49,7 +47,7 @@ _TIFF_BYTES = (1, 2, 7)  # types of tags that stay bytes
 def opened(
     photo: Photo, longest: Longest | None = None, known: Container[str] = (), *, keep: bool = False
 ) -> Iterator[tuple[Image.Image | None, str]]:
-    """Read and decode a photo, when it is its turn: until the end of the block, others wait if they are too large.
+    """Read and decode a photo when it is its turn, which ends with the block.
 
     Yields the upright image, of mode RGB, or L if it has no colour (a third of the work), and the SHA-256 of the
     photo's content; None in place of the image if that digest is `known`. `longest` returns the longest side in pixels

@@ -229,12 +229,11 @@ class BankVotes(DescriptorScorer):
         if arrays["mean"].shape != (self.features,):
             raise ModelError("mean and bank have different numbers of features.")
         check_boxes(arrays["boxes"])
-        self._check_fewest(check_every_class(arrays["class"], self.classes))
+        fewest = check_every_class(arrays["class"], self.classes)
+        if self.remembers and fewest < self._neighbours():
+            raise ModelError(f"a class has {fewest} descriptors, fewer than {self._neighbours()} neighbours.")
         if arrays["image"].min() < 0 or (images is not None and arrays["image"].max() >= images):
             raise ModelError("its bank names images that are not there.")
-
-    def _check_fewest(self, fewest: int) -> None:
-        """Refuse a bank whose rarest class has too few descriptors."""
 
     def to_onnx(
         self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
@@ -278,10 +277,6 @@ class NeighbourVotes(BankVotes):
         distances, nearest = self._banks[number].nearest(values)
         rows = self._class_rows(number)[nearest[:, 0]]
         return self.arrays["image"][rows], self.arrays["boxes"][rows], distances[:, 0]
-
-    def _check_fewest(self, fewest: int) -> None:
-        if fewest < self._neighbours():
-            raise ModelError(f"a class has {fewest} descriptors, fewer than {self._neighbours()} neighbours.")
 
     def _measured_recall(self) -> float:
         rng, numbers, shares = np.random.default_rng(0), self.arrays["class"], []

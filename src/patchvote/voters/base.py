@@ -271,7 +271,6 @@ class Voter(Parameters):
         if not isinstance(X, Store):
             yield self._read(X)
             return
-        self._check_dim(X)
         for bags, _ in X.blocks(self._at_once()):
             yield self._read(bags)
 
@@ -299,10 +298,6 @@ class Voter(Parameters):
             )
         return bags
 
-    def _check_dim(self, store: Store) -> None:
-        if store.dim != self.n_features_in_:
-            raise ValueError(f"the store has {store.dim} features per descriptor, the model {self.n_features_in_}.")
-
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
         """Return checked images and their labels; a store is not loaded. With `reset`, earlier ones are forgotten."""
         if reset:  # a memory or a veto of the model before does not fit what is learned now
@@ -313,8 +308,8 @@ class Voter(Parameters):
                 raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
             bags = self._read(X, fitting=reset)
             return bags, check_labels(y, len(bags))
-        if not reset:
-            self._check_dim(X)
+        if not reset and X.dim != self.n_features_in_:
+            raise ValueError(f"the store has {X.dim} features per descriptor, the model {self.n_features_in_}.")
         self.n_features_in_ = X.dim
         return X, check_labels(labels_of(X, y), len(X))
 

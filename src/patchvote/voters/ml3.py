@@ -22,7 +22,6 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -154,11 +153,10 @@ def advance(weights: Array, gradient: Array, t: int, curvature: float, lam: floa
     weights -= gradient
 
 
-@dataclasses.dataclass(frozen=True)
 class GradientJob:
     """The job of a worker that computes its part of every gradient."""
 
-    name: str = "fit snbnl"
+    name = "fit snbnl"
 
     def start(self) -> Callable[[Any, Any], tuple[float, Array] | None]:
         """Return the function that computes the loss and the gradient of some descriptors, if there are any."""

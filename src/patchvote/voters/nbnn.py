@@ -193,7 +193,11 @@ class BankVoter(Voter):
         """Set the bank, the mean of its descriptors, and the scorer that indexes it."""
         self.values_, self.class_, self.image_, self.boxes_ = values, numbers, images, boxes
         self.mean_ = (self._feature_sum(values) / len(values)).astype(np.float32)
-        self._check_enough()
+        fewest, label = min(zip(np.bincount(numbers, minlength=len(self.classes_)), self.classes_, strict=True))
+        if self.scorer_class.remembers and fewest < self.n_neighbors:
+            raise ValueError(
+                f"class {str(label)!r} has {fewest} descriptors, fewer than {self.n_neighbors} neighbours."
+            )
         self._restored(super().scorer())
 
     def _feature_sum(self, values: npt.NDArray[Any] | OnDisk) -> npt.NDArray[np.float64]:
@@ -206,9 +210,6 @@ class BankVoter(Voter):
                 rows = to_float32(part[start : start + _ROWS])[:, : len(total)]
                 total += raised(rows, self.power_).sum(axis=0, dtype=np.float64)
         return total
-
-    def _check_enough(self) -> None:
-        """Refuse a class with fewer descriptors than the votes need."""
 
     def _restored(self, scorer: Any) -> None:
         self.power_ = scorer.power
@@ -272,14 +273,6 @@ class NBNN(BankVoter):
         scorer: Any = self.scorer()
         found: tuple[Any, Any, Any] = scorer.matches(self._read(X), known.index(label))
         return found
-
-    def _check_enough(self) -> None:
-        counts = np.bincount(self.class_, minlength=len(self.classes_))
-        if counts.min() < self.n_neighbors:
-            label = self.classes_[counts.argmin()]
-            raise ValueError(
-                f"class {str(label)!r} has {counts.min()} descriptors, fewer than {self.n_neighbors} neighbours."
-            )
 
 
 class LocalNBNN(BankVoter):

@@ -277,7 +277,7 @@ class Workspaces:
             with workspace.change():
                 pass  # its first state is written
         except BaseException:
-            self.remove(workspace)  # or its folder would count until the server is started again
+            self.remove(name)  # or its folder would count until the server is started again
             raise
         return workspace
 
@@ -293,21 +293,15 @@ class Workspaces:
             self._recent.append(workspace)
             return workspace
 
-    def remove(self, workspace: Workspace) -> None:
-        """Remove a workspace and everything in it."""
-        with workspace.lock:
-            with self._lock:
-                workspace.is_removed = True
-                self._alive.pop(workspace.id, None)
-                (workspace.folder / "state.json").unlink(missing_ok=True)  # from now on, it does not exist
-            shutil.rmtree(workspace.folder, ignore_errors=True)  # may take long: other workspaces do not wait for it
-
-    def remove_damaged(self, name: str) -> None:
-        """Remove a workspace that `get` finds damaged: nobody has it open, and it cannot be opened."""
-        with self._lock:
-            if name not in self._alive:
-                (self._folder / name / "state.json").unlink(missing_ok=True)
-                shutil.rmtree(self._folder / name, ignore_errors=True)
+    def remove(self, name: str) -> None:
+        """Remove a workspace and everything in it, also one that `get` finds damaged."""
+        workspace = self._alive.get(name)
+        with contextlib.nullcontext() if workspace is None else workspace.lock, self._lock:
+            if workspace is not None:
+                workspace.is_removed = True  # from now on, nobody changes it
+            self._alive.pop(name, None)
+            (self._folder / name / "state.json").unlink(missing_ok=True)  # from now on, it does not exist
+        shutil.rmtree(self._folder / name, ignore_errors=True)  # may take long: other workspaces do not wait for it
 
     def _sweep(self) -> None:
         """Remove folders without a state, which a killed server left, and old workspaces without photos and model."""

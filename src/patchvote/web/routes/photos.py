@@ -128,7 +128,7 @@ def answers_csv(found: Found) -> Response:
 @router.get(f"{_WORKSPACE}/answers.zip", response_class=StreamingResponse)
 def answers_zip(found: Found) -> Response:
     """Return the answered photos in a folder per class."""
-    archive = zip_of_answers(found)
+    archive = _zip_of_answers(found)
     chunks = iter(lambda: archive.read(_CHUNK), b"")
     return StreamingResponse(chunks, headers=_attachment("answers.zip"), media_type="application/zip")
 
@@ -223,7 +223,7 @@ def _jpeg(picture: Image.Image) -> bytes:
     return data.getvalue()
 
 
-def zip_of_answers(workspace: Workspace) -> IO[bytes]:
+def _zip_of_answers(workspace: Workspace) -> IO[bytes]:
     """Return an archive of the answered photos, in a folder per class, as a temporary file on the workspace's disk.
 
     A photo is in the folder of the class that a user gave it, and otherwise in that of its answer. Names of folders and

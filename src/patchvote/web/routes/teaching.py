@@ -56,13 +56,12 @@ def remove(workspace: str, here: Here) -> Response:
     except Problem as problem:
         if problem.code != "damaged":
             raise
-        here.workspaces.remove_damaged(workspace)
+        here.workspaces.remove(workspace)
         return Response(status_code=204)
     with found.lock:  # no other job begins meanwhile
-        job = here.jobs.of(found)
-        if job is not None:
+        if (job := here.jobs.of(found)) is not None:
             here.jobs.cancel(job)
-        here.workspaces.remove(found)
+        here.workspaces.remove(workspace)
     return Response(status_code=204)
 
 
@@ -167,7 +166,7 @@ def _created(here: Context, title: str, source: bytes | Path | None) -> Response
         try:
             _open_model(here, workspace, source)
         except BaseException:
-            here.workspaces.remove(workspace)
+            here.workspaces.remove(workspace.id)
             raise
     return reply(here.state(workspace), 201)
 
