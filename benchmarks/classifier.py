@@ -1,4 +1,4 @@
-"""Time and accuracy of the classifier's methods: fit, predict, add.
+"""Time and accuracy of the classifier's methods: fit and predict.
 
 Photos come from a labelled folder, such as Scene-15: 100 training and 100 test photos per class.
 
@@ -36,11 +36,6 @@ for size in sys.argv[2:]:
 """
 
 
-def labels_of(photos: list[Photo]) -> np.ndarray:
-    """Return the labels of photos."""
-    return np.array([photo.label for photo in photos])
-
-
 def measure_fit(train: list[Photo], test: list[Photo], folder: Path) -> tuple[list[Record], ImageClassifier]:
     """Measure the announced accuracy, the accuracy on test photos, and the network's share of the time."""
     start = time.perf_counter()
@@ -71,7 +66,7 @@ def covered(spans: list[tuple[float, float]]) -> float:
 
 def measure_predict(classifier: ImageClassifier, photo: Photo, folder: Path, times: int) -> list[Record]:
     """Measure the network's share of one prediction, and the time of the command relative to the bare minimum."""
-    backbone_class = type(classifier._extractor.backbone)
+    backbone_class = type(classifier.extractor.backbone)
     describe, calls = backbone_class.__call__, []
 
     def timed_describe(self: object, images: np.ndarray) -> np.ndarray:
@@ -115,24 +110,6 @@ def measure_predict(classifier: ImageClassifier, photo: Photo, folder: Path, tim
     ]
 
 
-def measure_add(train: list[Photo], test: list[Photo], folder: Path, names: list[str]) -> list[Record]:
-    """Measure the accuracy on old classes before and after a class of 20 photos is added, and on the new class."""
-    records = []
-    for name in names:
-        old = [photo for photo in train if photo.label != name]
-        new = [photo for photo in train if photo.label == name][:20]
-        known = [photo for photo in test if photo.label != name]
-        classifier = ImageClassifier(cache=folder / "cache").fit(old)
-        before = np.mean(classifier.predict(known) == labels_of(known))
-        classifier.add(new)
-        after = classifier.predict(test) == labels_of(test)
-        is_new = labels_of(test) == name
-        lost = 100 * float(before - after[~is_new].mean())
-        records.append(record(f"points that old classes lose when {name} is added", lost, "points", 1))
-        records.append(record(f"new class {name} recognised", 100 * float(after[is_new].mean()), "%"))
-    return records
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
@@ -144,8 +121,6 @@ def main() -> None:
         figures, classifier = measure_fit(train, test, folder)
         photo = dataclasses.replace(test[0], name="photo.jpg")
         figures += measure_predict(classifier, photo, folder, 3 if args.quick else 9)
-        held_back = sorted(set(labels_of(train)))[:: 15 if args.quick else 6]
-        figures += measure_add(train, test, folder, held_back)
     write(figures, args.json)
 
 

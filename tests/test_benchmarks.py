@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS, RECORDS = ROOT / "benchmarks", ROOT / "results" / "bench"
 PHOTOS = {
+    "classifier": "--photos",
     "extract": "--photos",
     "growth": "--photos",
     "serve": "--photos",
@@ -26,7 +27,7 @@ PHOTOS = {
     "peers": "--photos",
 }
 OTHERS = ("evidence", "mislabelled", "rejection", "scale", "search", "suggest")
-SHARED = ("accuracy", "adaptation", "classifier", "common", "labelled")  # all but the last two need image sets
+SHARED = ("accuracy", "adaptation", "common", "labelled")  # the first two need image sets
 
 
 @pytest.fixture(scope="module")

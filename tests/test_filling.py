@@ -269,6 +269,7 @@ def test_the_leavings_of_a_dead_process_are_cleared_and_those_of_a_living_one_ar
         assert {path.name for path in store.iterdir() if path.name.startswith(".")} == {path.name}
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_happened(
     photos, tmp_path, extractor, monkeypatch
 ):

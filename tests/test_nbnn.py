@@ -274,6 +274,7 @@ print((peak_memory() - before) / 1e6)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory can only be reset on Linux")
 @pytest.mark.parametrize(("kind", "dtype"), [("nbnn", "float32"), ("local-nbnn", "float16")])
 def test_the_measured_peak_stays_below_the_budget(kind, dtype, tmp_path):

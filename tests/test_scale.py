@@ -115,6 +115,7 @@ print((peak_memory() - before) / 1e6)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory can only be reset on Linux")
 def test_the_measured_peak_stays_below_the_budget(tmp_path):
     make_store(tmp_path, 300, dim=1024, size=250)  # 154 MB
@@ -145,6 +146,7 @@ SNBNL(2, batch_size=20, max_iter=4).set_options(checkpoint=sys.argv[2]).fit(Stor
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL on Windows")
 def test_a_killed_training_continues_to_the_same_prototypes(tmp_path, small_blocks):
     store, file = make_store(tmp_path / "store"), tmp_path / "state"

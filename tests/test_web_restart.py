@@ -44,6 +44,7 @@ def _learning(home: Client, workspace: str) -> str:
     return job
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes as Linux lists them")
 def test_kill_9_while_learning_loses_nothing_that_was_taught_and_ctrl_c_ends_the_job_with_the_server(
     tmp_path, surfaces, real_photos

@@ -190,22 +190,17 @@ def fine_tune(
     ----------
     network : str
         Embedded network, or path of an ONNX file.
-    photos : Source
-        Labelled photos.
-    labels : sequence of str, optional
-        Classes of the photos, where the source does not have them.
+    photos, labels
+        As for `ImageClassifier.fit`.
     settings : TuningSettings, optional
         Settings of the training.
     head : function, optional
         Function of the numbers of features and classes that returns a module from feature maps to scores; it makes a
         `VoteHead` by default.
     checkpoint : path, optional
-        File that is written after every pass. If it exists, training resumes from it, with the same result as without
-        the interruption.
-    device : str, default "cpu"
-        Device on which tail and head are trained: "cpu", "cuda" or "mps".
-    trunk_device : str, default "cpu"
-        Device of ONNX Runtime on which the trunk runs.
+        File that is written after every pass, and from which an interrupted training continues exactly.
+    device, trunk_device : str, default "cpu"
+        Devices on which torch trains tail and head, and ONNX Runtime runs the trunk: "cpu", "cuda" or "mps".
     progress : function, optional
         Function that is called with the current step, the number of finished items, and the total.
     """
