@@ -45,7 +45,7 @@ def measure(train: Bags, labels: np.ndarray, test: Bags, space: str, where: str)
     if not isinstance(exact, BankVotes):
         raise TypeError("NBNN votes with a bank.")
     rows = [np.flatnonzero(exact.arrays["class"] == number) for number in range(exact.classes)]
-    banks = [np.ascontiguousarray(exact._rows(class_rows)) for class_rows in rows]
+    banks = [exact._comparable(exact.arrays["values"][class_rows]) for class_rows in rows]
 
     def brute_force(values: np.ndarray) -> np.ndarray:
         queries = exact._comparable(values)

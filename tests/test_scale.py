@@ -222,7 +222,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path, few_steps):
     file.write_bytes(b"something else")
     with pytest.raises(PatchvoteError, match="is not a checkpoint of a training"):
         quick(**settings).fit(store)
-    with pytest.raises(ValueError, match="a checkpoint needs a random_state that is a whole number, .* got None"):
+    with pytest.raises(ValueError, match="a checkpoint needs a random_state that is a whole number, got None"):
         SNBNL(2, random_state=None).set_options(checkpoint=file).fit(store)
 
 

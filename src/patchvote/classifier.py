@@ -18,9 +18,9 @@ from .models import arguments
 from .models.answering import Answering, Labels, Shown
 from .models.evidence import evidence_without
 from .models.file import Saved
-from .models.model import network_of
 from .models.predictor import Predictor, check_network
 from .networks.bases import basis_of
+from .networks.names import beside
 from .photos.find import Source, find_photos, labelled
 from .utils.engine import Engine
 from .utils.remote import place
@@ -256,7 +256,7 @@ class ImageClassifier(Answering):
         model, saved = Saved.read(path)
         recipe, more = model.recipe, {"jobs": jobs, "backbone": backbone, "device": device}
         if backbone is None:
-            recipe = dataclasses.replace(recipe, network=network or network_of(model, path))
+            recipe = dataclasses.replace(recipe, network=network or beside(recipe.network, Path(path)))
         classifier = cls(recipe, cache=cache, seed=seed, **more)  # type: ignore[arg-type]
         check_network(model, classifier.extractor.backbone.spec, path)
         again = functools.partial(cls.load, path, network=network, cache=False, **more)  # type: ignore[arg-type]

@@ -22,12 +22,12 @@ def export(
     """Write MODEL as one ONNX graph, for any runtime: from a photo to class scores and maps of votes."""
     from ..models.export import export_model
     from ..models.file import read_model
-    from ..models.model import network_of
+    from ..networks.names import beside
 
     path = model.model
     check_order(path, [output])
     read = read_model(path)
-    network = model.network or network_of(read, path)
+    network = model.network or beside(read.recipe.network, path)
     check_written([(output, Kind.graph)], [path], network, force=model.force)
     graph = export_model(read, output, network=network)
     opset = graph.opset_import[0].version

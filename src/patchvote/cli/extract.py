@@ -17,7 +17,6 @@ from .photos import Labelled
 if TYPE_CHECKING:
     from ..bags.fill import StoreFilled
     from ..bags.recipe import Recipe
-    from ..photos.find import PassedOver
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,16 +94,13 @@ def extract(
             filled = fill(store, found, extractor, **more)
     say(*filled.damaged, *(f"skipped {error}" for error in filled.skipped), *found.passed_over.sentences())
     if printing.as_json:
-        show_json({"store": str(store), **_record(filled, found.passed_over)})
+        skipped = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
+        record = vars(filled) | {"skipped": skipped, "passed_over": found.passed_over.plain()}
+        show_json({"store": str(store), **record})
     elif not printing.quiet:
         show(_sentence(filled, store))
     if filled.skipped or found.passed_over.types:
         raise typer.Exit(SKIPPED)
-
-
-def _record(filled: StoreFilled, passed_over: PassedOver) -> dict[str, Any]:
-    skipped = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
-    return vars(filled) | {"skipped": skipped, "passed_over": passed_over.plain()}
 
 
 def _sentence(filled: StoreFilled, store: Path) -> str:

@@ -98,7 +98,9 @@ def predict(
             answers = classifier.answers(found, progress=progress, engine=engine, **settings)
             first = next(answers)  # after the first answer, adapting is done
         is_adapted = adapting.adapt and classifier.refusal is None
-        _tell_adapted(classifier, is_adapted and not printing.quiet)
+        say(*filter(None, [classifier.refusal]))
+        if is_adapted and not printing.quiet:
+            say(f"adapted to {counted((classifier.model.about.adapted or {}).get('photos', 0), 'photo')}.")
         answers = _counted(itertools.chain([first], answers), counts)
         if (sorter := sorting.sorter(classifier.classes)) is not None:
             answers = sorter.each(answers, found)
@@ -136,13 +138,6 @@ def _tell_sorted(sorter: Sorter, quiet: bool) -> None:
         say(f"{counted(more, 'photo')} more could not be sorted.")
     if not quiet:
         say(sorter.summary())
-
-
-def _tell_adapted(classifier: ImageClassifier, is_adapted: bool) -> None:
-    if classifier.refusal is not None:
-        say(classifier.refusal)
-    if is_adapted:
-        say(f"adapted to {counted((classifier.model.about.adapted or {}).get('photos', 0), 'photo')}.")
 
 
 def _tell_rejected(classifier: ImageClassifier, counts: Counts) -> None:

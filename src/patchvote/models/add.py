@@ -41,7 +41,7 @@ def add_to_model(
     check_learns(model)
     fresh, known, refused = _sorted_by_novelty(photos, model)
     if not fresh:
-        return Fitted(model, voter, known=known, refused=refused)
+        return Fitted(model, known=known, refused=refused)
     added = dict(sorted(collections.Counter(photos.labels[i] for i in fresh).items()))
     if isinstance(photos.bags, MomentBags):
         every = memory_of(model).joined(photos.only(np.array(fresh, np.int64)))
@@ -52,7 +52,7 @@ def add_to_model(
     with timed(seconds, "training"):
         bags = store.load(dtype=store.dtype)[0]
         voter.learn_more(bags, np.array(new.labels, str), model.descriptors, np.random.default_rng(seed))
-    return Fitted(_with_more(model, voter, new, added), voter, known=known, refused=refused, added=added)
+    return Fitted(_with_more(model, voter, new, added), known=known, refused=refused, added=added)
 
 
 def forget(

@@ -94,10 +94,9 @@ def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model, its estimator, and the answers for photos that were left out."""
+    """A model, and the answers for photos that were left out."""
 
     model: Model
-    voter: Voter
     left_out: Scores | None = None
     # Returns a voter that has not learned a photo, given its name, and the names of those that it was given.
     without: Callable[[str], tuple[Any, list[str]]] | None = None
@@ -184,7 +183,7 @@ def fit_model(
         other, learned = left_out.without(index[name])
         return other, [photos.names[image] for image in learned.tolist()]
 
-    return Fitted(_model(fitted, photos, extractor, about, familiarity), fitted, scores, without)
+    return Fitted(_model(fitted, photos, extractor, about, familiarity), scores, without)
 
 
 def _bags_and_vectors(photos: Labelled, seed: int) -> tuple[Bags, npt.NDArray[np.float32]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import numpy.typing as npt
 from ..bags.bags import Bags
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
-from ..networks.names import beside
 from ..utils.schema import brief, number, record, text
 from ..voters.familiarity import Familiarity
 from ..voters.registry import check_registered, voter_class
@@ -167,15 +165,6 @@ def voter_of(model: Model) -> Any:
     voter = voter_class(model.kind).from_scorer(model.scorer, model.classes, model.temperature, model.threshold)
     voter.steps_ = model.steps
     return voter
-
-
-def network_of(model: Model, path: str | Path) -> str:
-    """Return the network of a model that was read from `path`: embedded, an ONNX file beside it, or in the hub's cache.
-
-    A fine-tuned network is written beside its model, and the two files are moved together. Any other network is loaded
-    only when the user names it.
-    """
-    return beside(model.recipe.network, Path(path))
 
 
 def _check_restorable(scorer: Scorer) -> None:
