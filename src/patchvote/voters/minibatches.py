@@ -37,11 +37,10 @@ Minibatch = tuple[Floats, Numbers, Floats]  # descriptors, their class numbers, 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Most descriptors of a block, of a single block kept for all passes, and most features of all mean descriptors."""
+    """Most descriptors of a block, and of a single block that is kept for all passes."""
 
     block: int
     whole: int
-    features: int = 1 << 62
 
 
 def limits(
@@ -60,8 +59,7 @@ def limits(
             f"memory must be at least {least:,.0f} megabytes for {classes:,} classes with {prototypes:,} prototypes of "
             f"{dim:,} features and minibatches of {batch_size:,} descriptors, got {memory:g}."
         )
-    # Copies of means are searched in four arrays of float32.
-    return Limits(int(free / 2 / per_descriptor), int(free / per_descriptor), int(free / 16))
+    return Limits(int(free / 2 / per_descriptor), int(free / per_descriptor))
 
 
 @dataclasses.dataclass(frozen=True)

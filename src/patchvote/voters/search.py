@@ -115,7 +115,6 @@ class Bounds:
             self._round()
 
     def _round(self) -> None:
-        """Round the bank to integers."""
         whole, step, error, length = _rounded(self.bank.even, MOST_MATRIX, _ROUNDING)
         lengths, errors = np.ceil((length + error) / step / _ROUNDING), np.ceil(error / step)
         columns = [whole, np.repeat(lengths, _ROUNDING, axis=1), np.repeat(errors, _LENGTH, axis=1)]
@@ -197,8 +196,6 @@ class Bank:
 
     def nearest(self, queries: Floats | Turned, k: int = 1) -> tuple[Floats, Indices]:
         """Find the `k` nearest descriptors of the bank for each query."""
-        if k > len(self):
-            raise ValueError(f"the bank has {len(self)} descriptors, fewer than the {k} neighbours asked for.")
         if self._bounds is not None and self.pays is not False:
             rotated = queries if isinstance(queries, Turned) else self._bounds.rotation(queries)
             if self.pays is None:
