@@ -91,6 +91,7 @@ class PrototypeVoter(Voter):
         self, X: Any, y: Any, sample_weight: Any, learned: npt.NDArray[Any] | None = None, *, reset: bool = True
     ) -> TrainingData:
         """Check images and labels, and set `classes_` to the classes `learned` before and those of `y`."""
+        self.device_ = self.options.device or _device_of(X)
         source, labels = self._read_labelled(X, y, reset=reset)
         numbers = self._set_classes(labels, learned)
         weight = image_weights(self.classes_, numbers, self.class_weight, sample_weight)
@@ -230,11 +231,6 @@ class SNBNL(PrototypeVoter):
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn prototypes from labelled images; see `PrototypeVoter.fit`."""
-        self.device_ = self.options.device or _device_of(X)
-        return super().fit(X, y, sample_weight)
-
     def fit_on_workers(self, X: Any, y: Any = None, *, engine: Engine) -> Self:
         """Learn as `fit` does, up to rounding; each worker of the engine computes a part of every gradient.
 
@@ -264,7 +260,6 @@ class SNBNL(PrototypeVoter):
             Classes to expect, used in the first call; others may still come later.
         """
         self._check_settings()
-        self.device_ = self.options.device or _device_of(X)
         first = not hasattr(self, "weights_")
         learned = self.classes_ if not first else np.unique(classes) if classes is not None else None
         data = self._training_data(X, y, sample_weight, learned, reset=first)
