@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 import patchvote
-from helpers.browser import start_browser
 from helpers.site import ROOT, broken, build, pages_of
 
 pytestmark = pytest.mark.slow
@@ -160,15 +159,13 @@ STICKING_OUT = """
 """
 
 
-@pytest.mark.browser
-def test_on_a_phone_no_page_is_wider_than_the_screen_and_none_asks_another_host(site, pages):
-    with start_browser() as browser:
-        faults = []
-        for page in pages:
-            seen = browser.open(page, width=390, height=800)
-            out = browser.evaluate(STICKING_OUT)
-            out += [url for url in seen.requests if not url.startswith("file:")]
-            wider = browser.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-            if out or wider > 0:
-                faults.append((page.relative_to(site.resolve()).as_posix(), wider, out))
+def test_on_a_phone_no_page_is_wider_than_the_screen_and_none_asks_another_host(site, pages, browser):
+    faults = []
+    for page in pages:
+        seen = browser.open(page, width=390, height=800)
+        out = browser.evaluate(STICKING_OUT)
+        out += [url for url in seen.requests if not url.startswith("file:")]
+        wider = browser.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        if out or wider > 0:
+            faults.append((page.relative_to(site.resolve()).as_posix(), wider, out))
     assert faults == []
