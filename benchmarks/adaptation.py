@@ -10,6 +10,7 @@ rejected. Office+Caltech-10, Scene-15, MIT-67 and SUN-397 are read from a folder
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -169,6 +170,23 @@ def measured(target: Target, classifier: ImageClassifier, model: object) -> Row:
     )
 
 
+def records_of(row: Row) -> list[Record]:
+    """Return what adapting did to the photos of a target that were named before, and to all of its classes."""
+    if row.refused:
+        return [record(f"{row.target}: {row.photos} photos, refused", 1, "")]
+    records = [record(f"{row.target}: {row.photos} photos, newly rejected", row.newly_rejected, "photos")]
+    for kind, before, after in (
+        (f"{row.named} named ones right", row.before, row.after),
+        ("all of its classes right", row.all_before, row.all_after),
+    ):
+        if np.isfinite(before):
+            records.append(
+                record(f"{row.target}: {kind}", round(after, 1), "%", None, f"before adapting: {before:.1f}")
+            )
+    was, now = row.strangers_named
+    return [*records, record(f"{row.target}: strangers named", now, "photos", None, f"before adapting: {was}")]
+
+
 def main() -> None:
     """Measure all targets."""
     parser = options(__doc__)
@@ -188,7 +206,6 @@ def main() -> None:
     rows = []
     for target in targets(photos, learned, 8 if arguments.quick else 60):
         rows.append(measured(target, classifiers[target.model], models[target.model]))
-        print(rows[-1], flush=True)
     gains = [row.after - row.before for row in rows if np.isfinite(row.before) and row.named >= 20]
     new = sum(max(0, row.strangers_named[1] - row.strangers_named[0]) for row in rows)
     cameras = float(np.mean([row.all_after - row.all_before for row in rows[:6]]))
@@ -198,7 +215,7 @@ def main() -> None:
         record("largest loss on named photos", -min(gains), "points", 1),
         record("mean gain on all photos of other cameras", cameras, "points"),
     ]
-    write(records, arguments.json)
+    write([*records, *itertools.chain.from_iterable(map(records_of, rows))], arguments.json)
 
 
 if __name__ == "__main__":

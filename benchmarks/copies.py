@@ -18,8 +18,8 @@ from PIL import Image, ImageOps
 
 from common import DATA, Record, options, record, write
 from patchvote import Bags, Extractor, Photo, find_photos
-from patchvote.bags.cache import described
 from patchvote.bags.copies import copy_pairs
+from patchvote.bags.described import described
 from patchvote.bags.moments import KeptMoments, MomentBags
 from patchvote.networks.bases import basis_of
 from patchvote.photos.decode import load_image

@@ -22,11 +22,10 @@ from .store import Store
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-# Distance, 1 minus the cosine of two layouts, up to which two photos are near copies. Of sixteen different photos, 14
-# are found when saved again at quality 60 or at half their size, all when mirrored or cropped by 8 pixels. Crops of one
-# texture begin at 0.38, different photos at 0.8. In Scene-15, 0.001 % of the pairs are below it, of products on white
-# (Amazon) 0.4 %: these look alike indeed.
-_NEAR = 0.2
+# Distance, 1 minus the cosine of two layouts, up to which two photos are near copies: of 720 copies that were saved
+# again down to quality 60, made smaller, cropped or mirrored, one was farther (benchmarks/copies.py). Crops of one
+# texture begin at 0.38, different photos at 0.8; photos of one thing on one table, from about 0.1 on, are often nearer.
+_NEAR = 0.17
 # Distance up to which a near copy is certainly one: saving again at quality 95 leaves 0.001 in the median, and the most
 # similar pair of different products on white has 0.0042.
 _SURE = 0.004
