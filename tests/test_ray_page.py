@@ -27,4 +27,4 @@ def test_the_page_on_clusters_works_as_it_stands(cluster, tmp_path, demo_photos,
         elif "--engine ray" in text and "scene15" not in text:
             done = command(*shlex.split(text)[1:])
             assert done.code == 0, f"{step.text}\n{done.out}{done.err}"
-    assert set(names["labels"]) <= {"cat", "dog", "oak"}
+    assert set(names["voter"].classes_) == {"cat", "dog", "oak"}
