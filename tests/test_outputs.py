@@ -16,7 +16,7 @@ from PIL import Image
 from helpers.command import network_in
 from patchvote import PatchvoteError
 from patchvote.photos.outputs import check_outputs
-from patchvote.utils.marks import Kind, kind_of
+from patchvote.utils.file_kinds import Kind, kind_of
 
 
 def digests(folder: Path) -> dict[str, str]:

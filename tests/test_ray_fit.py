@@ -135,7 +135,7 @@ def small_blocks(monkeypatch):
 def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_from_a_checkpoint(
     small_blocks, store, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("patchvote.voters.passes._SECONDS_BETWEEN", 0)
+    monkeypatch.setattr("patchvote.voters.prototype_training._SECONDS_BETWEEN", 0)
     settings, file = SMALL | {"power": 0.5, "position_weight": 0.0}, tmp_path / "training"
 
     def stop(record) -> bool:
@@ -155,7 +155,7 @@ def test_workers_train_the_prototypes_of_one_process(engine, small_blocks, store
 def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(engine, store, monkeypatch):
     import ray
 
-    monkeypatch.setattr("patchvote.voters.passes._SECONDS_BETWEEN", 0)
+    monkeypatch.setattr("patchvote.voters.prototype_training._SECONDS_BETWEEN", 0)
     killed = []
 
     def kill_one(record) -> None:

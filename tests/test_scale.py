@@ -15,7 +15,7 @@ from helpers.waiting import wait_for
 from patchvote import SNBNL, Bags, Recipe, Store
 from patchvote.bags.shards import Entry, write_shard
 from patchvote.errors import PatchvoteError
-from patchvote.voters import passes
+from patchvote.voters import prototype_training
 from patchvote.voters.minibatches import Limits, limits, read_ahead
 
 
@@ -130,7 +130,7 @@ def test_the_measured_peak_stays_below_the_budget(tmp_path):
 KILLED = """
 import sys
 from patchvote import SNBNL, Store
-from patchvote.voters import passes, snbnl
+from patchvote.voters import prototype_training, snbnl
 from patchvote.voters.minibatches import Limits
 from patchvote.voters.ml3 import Stoml3
 import time
@@ -140,7 +140,7 @@ def slow(self, *args):
     return step(self, *args)
 Stoml3.step = slow
 print("begin", flush=True)
-passes._SECONDS_BETWEEN_WRITES = 0.02
+prototype_training._SECONDS_BETWEEN_WRITES = 0.02
 snbnl.limits = lambda *_, **__: Limits(100, 100)
 SNBNL(2, batch_size=20, max_iter=4).set_options(checkpoint=sys.argv[2]).fit(Store.open(sys.argv[1]))
 """
@@ -177,17 +177,17 @@ def test_every_checkpoint_leads_to_the_same_prototypes(tmp_path, monkeypatch, sm
     data = (store,) if source == "store" else store.load()
     whole = quick(batch_size=50).fit(*data)
     kept = []
-    original = passes.Checkpoint.write
+    original = prototype_training.Checkpoint.write
 
     def write(self, *args):
         original(self, *args)
         kept.append(self.path.read_bytes())
 
-    monkeypatch.setattr(passes.Checkpoint, "write", write)
+    monkeypatch.setattr(prototype_training.Checkpoint, "write", write)
     monkeypatch.setattr(passes, "_SECONDS_BETWEEN_WRITES", 0)
     quick(batch_size=50, file=tmp_path / "state").fit(*data)
     assert len(kept) > 30
-    monkeypatch.setattr(passes.Checkpoint, "write", original)
+    monkeypatch.setattr(prototype_training.Checkpoint, "write", original)
     for content in kept[::5]:
         (tmp_path / "state").write_bytes(content)
         resumed = quick(batch_size=50, file=tmp_path / "state").fit(*data)

@@ -40,7 +40,7 @@ from ..utils.terminal import counted
 from .bags import Bags
 from .recipe import Recipe
 
-# Bytes of all bags in the user's cache: the summaries of 100,000 photos, or the whole bags of 9,000.
+# Bytes of all bags in the user's cache: the moments of 160,000 photos, or the whole bags of 9,000.
 DEFAULT_BOUND = 5_000_000_000
 VARIABLE = "PATCHVOTE_CACHE_SIZE"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}

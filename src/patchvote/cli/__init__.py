@@ -31,7 +31,7 @@ _LEARNING = ("check", "fit", "fine-tune", "suggest", "add", "forget")
 _ASKING = ("predict", "explain", "evaluate", "export")
 _OTHERS = ("extract", "info", "serve", "cache", "networks", "demo")
 COMMANDS = (*_LEARNING, *_ASKING, *_OTHERS)
-_MODULES = {"add": "update", "forget": "update"}  # of commands whose module has another name
+_MODULES = {"add": "add_forget", "forget": "add_forget"}  # of commands whose module has another name
 
 
 def make_app(words: Sequence[str] = ()) -> typer.Typer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.marks import Kind, origin_of
+from ..utils.file_kinds import Kind, origin_of
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import cell, counted, csv_of, printable_json, say, show, show_json
 from .options import Cache, Describing, Force, Machine, MistypedError, Printing, Report, check_list, check_written

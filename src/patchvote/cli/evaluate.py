@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.marks import Kind, origin_of
+from ..utils.file_kinds import Kind, origin_of
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted, padded, printable, show, show_json, width
 from .options import Adapting, Cache, Cluster, ModelFile, Printing, Report

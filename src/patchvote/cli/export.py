@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..utils.marks import Kind
+from ..utils.file_kinds import Kind
 from ..utils.terminal import show, show_json
 from .options import ModelFile, Printing, check_order, check_written
 from .output import size

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import PatchvoteError
-from ..utils.marks import Kind
+from ..utils.file_kinds import Kind
 from ..utils.terminal import ANYTIME, show, show_json
 from .fit import Fitting, fit_lines, record_of, write_report
 from .options import KEPT, Machine, NewModel, Printing, numbers_of

@@ -19,7 +19,7 @@ import typer
 
 from ..engines import EngineName, opened_engine
 from ..errors import PatchvoteError
-from ..utils.marks import Kind, kind_of
+from ..utils.file_kinds import Kind, kind_of
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import ANYTIME
 from .output import interruption

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from ..errors import PatchvoteError
-from ..utils.marks import Kind
+from ..utils.file_kinds import Kind
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted, say
 from .options import MistypedError, is_kind

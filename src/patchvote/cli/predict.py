@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..utils.marks import Kind
+from ..utils.file_kinds import Kind
 from ..utils.terminal import counted, say
 from .options import (
     Adapting,

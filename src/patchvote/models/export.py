@@ -21,7 +21,7 @@ from ..networks.graph import subgraphs
 from ..networks.names import parts_of
 from ..utils.files import write_file
 from ..utils.onnx_graph import OPSET, GraphBuilder
-from ..voters.export import familiarity_nodes
+from ..voters.onnx_nodes import familiarity_nodes
 from .model import Model
 
 if TYPE_CHECKING:

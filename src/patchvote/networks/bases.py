@@ -2,7 +2,7 @@
 
 For an embedded network it is in the package: principal directions of its descriptors in 800 public photos
 (`tools/basis.py`), whitened in part. For every other network it is a random orthonormal basis from a fixed seed; few
-photos per class then lose up to a point (docs/results.md).
+photos per class then lose up to a point.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NetworkError
+from ..utils.file_kinds import NAME, SETTINGS_HEAD
 from ..utils.files import file_digest, open_regular, parse_toml, read_bytes, read_toml, write_file
-from ..utils.marks import NAME, SETTINGS_HEAD
 from ..utils.schema import brief
 from ..utils.terminal import nearest
 from .base import Activation, NetworkSpec, Preprocessing

@@ -41,7 +41,7 @@ from ..utils.remote import place
 from ..utils.terminal import Progress
 from ..version import __version__
 from ..voters.labels import hold_out
-from ..voters.passes import Checkpoint
+from ..voters.prototype_training import Checkpoint
 from ..voters.prototype_votes import SnbnlVotes
 from ..voters.snbnl import SNBNL
 from .layers import VoteHead

@@ -15,7 +15,7 @@ from ..bags.boxes import cell_boxes
 from ..models.scores import Scores
 from ..utils.terminal import Progress
 from ..voters.familiarity import REJECTION
-from ..voters.passes import Checkpoint
+from ..voters.prototype_training import Checkpoint
 from ..voters.snbnl import REMEMBERED, compact
 from ..voters.votes import fit_temperature, softmax, threshold_for
 from .layers import VoteHead

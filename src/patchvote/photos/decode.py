@@ -106,7 +106,8 @@ def load_image(photo: Photo, side: int | None = None) -> Image.Image:
 def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     """Resize an image with the bicubic filter, first horizontally, then vertically.
 
-    The order changes pixels a little, and versions of Pillow differ in the order that they choose themselves.
+    The order changes pixels a little, and versions of Pillow differ in the order that they choose themselves. Exported
+    graphs have the same filter (`models/export.py`); CONTRIBUTING.md says what else depends on it.
     """
     return image.resize((size[0], image.height), Image.Resampling.BICUBIC).resize(size, Image.Resampling.BICUBIC)
 

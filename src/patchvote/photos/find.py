@@ -22,7 +22,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..errors import PatchvoteError, PhotoError
-from ..utils.marks import Kind, kind_of
+from ..utils.file_kinds import Kind, kind_of
 from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
 from ..utils.terminal import counted

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import PatchvoteError
-from ..utils.marks import Kind, kind_of, origin_in
+from ..utils.file_kinds import Kind, kind_of, origin_in
 from ..utils.remote import RemotePath
 from .find import find_photos
 from .formats import is_photo

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .marks import NAME
+from .file_kinds import NAME
 
 if TYPE_CHECKING:
     import onnx

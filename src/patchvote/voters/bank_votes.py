@@ -21,7 +21,7 @@ from ..errors import ModelError, PatchvoteError
 from ..utils.arrays import to_float32
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import flag, one_of
-from .export import Exported
+from .onnx_nodes import Exported
 from .scorer import FLOATS, WHOLE, DescriptorScorer, Schema, check_boxes, check_every_class, checks
 from .search import (
     FEWEST_TO_BOUND,

@@ -26,7 +26,7 @@ from ..errors import ModelError
 from ..networks.bases import Basis
 from ..utils.machine import blas_threads_for
 from ..utils.onnx_graph import GraphBuilder
-from .export import Exported, added, as_map, cells, centres_of, length, mean_cell, power_nodes, size, softmax_of
+from .onnx_nodes import Exported, added, as_map, cells, centres_of, length, mean_cell, power_nodes, size, softmax_of
 from .scorer import (
     AUTO_STRENGTH,
     BYTES,

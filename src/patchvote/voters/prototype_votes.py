@@ -11,8 +11,8 @@ import numpy.typing as npt
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import either, one_of
-from .export import Exported, as_map, cells, centres_of, mean_cell, power_nodes, size, softmax_of
 from .ml3 import phi
+from .onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, power_nodes, size, softmax_of
 from .scorer import (
     FLOATS,
     MAX_NUMBER,

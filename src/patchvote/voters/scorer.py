@@ -25,7 +25,7 @@ from ..errors import ModelError, PatchvoteError
 from ..utils.arrays import all_finite
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import Check, brief, either, number, one_of, record, table, text, whole
-from .export import Exported
+from .onnx_nodes import Exported
 from .votes import chunk_rows, mean_votes, part_weights, scaled, softmax, votes_in_chunks
 
 if TYPE_CHECKING:

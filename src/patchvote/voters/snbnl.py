@@ -29,7 +29,7 @@ from .base import Voter, atomic, joined
 from .labels import image_weights
 from .minibatches import Limits, TrainingData, limits
 from .ml3 import GradientJob, Stoml3
-from .passes import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
+from .prototype_training import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
 from .prototype_votes import SnbnlVotes
 from .scorer import Scorer
 from .votes import resolved

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from PIL import Image
 
+from ...utils.file_kinds import GENERATOR, origin_mark
 from ...utils.files import write_file
-from ...utils.marks import GENERATOR, origin_mark
 from ...utils.terminal import counted
 
 _MAX_ROWS, _FIRST_ROWS = 25, 20  # rows of a table that is shown whole (a screen), and that are shown of a larger one

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
-from ...utils.marks import NAME
+from ...utils.file_kinds import NAME
 from ...utils.terminal import printable
 from ...voters.votes import NONE
 from ..evidence import Evidence

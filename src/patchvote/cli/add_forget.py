@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.marks import Kind
+from ..utils.file_kinds import Kind
 from ..utils.terminal import counted, show, show_json
 from .fit import record_of
 from .options import Cache, ChangedModel, Cluster, Machine, ModelFile, Printing, Seed
