@@ -184,7 +184,7 @@ def test_every_checkpoint_leads_to_the_same_prototypes(tmp_path, monkeypatch, sm
         kept.append(self.path.read_bytes())
 
     monkeypatch.setattr(prototype_training.Checkpoint, "write", write)
-    monkeypatch.setattr(passes, "_SECONDS_BETWEEN_WRITES", 0)
+    monkeypatch.setattr(prototype_training, "_SECONDS_BETWEEN_WRITES", 0)
     quick(batch_size=50, file=tmp_path / "state").fit(*data)
     assert len(kept) > 30
     monkeypatch.setattr(prototype_training.Checkpoint, "write", original)
@@ -247,7 +247,7 @@ def test_a_checkpoint_may_be_a_remote_file(tmp_path, few_steps):
 
 
 def test_records_come_within_a_pass_and_can_end_it(tmp_path, few_steps, monkeypatch):
-    monkeypatch.setattr(passes, "_SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(prototype_training, "_SECONDS_BETWEEN", 0)
     store, records = make_store(tmp_path), []
     settings = {"batch_size": 100, "max_iter": 2}
     quick(**settings, callback=records.append).fit(store)
