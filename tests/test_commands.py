@@ -387,6 +387,21 @@ def test_forgetting_gives_the_model_of_a_fit_without_these_photos(place, command
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
 
 
+def test_forgetting_a_photo_names_those_of_the_same_content_that_stay(place, command):
+    shutil.copy("photos/iris/0.jpg", "photos/iris/twin.jpg")
+    assert command("fit", "photos", "twice.patchvote", *FIT).code == 0
+    done = command("forget", "twice.patchvote", "iris/0.jpg")
+    assert (done.code, "with the same content: iris/twin.jpg." in done.err) == (0, True)
+    assert "same content" not in command("forget", "twice.patchvote", "iris/1.jpg").err
+
+
+def test_adding_a_class_whose_name_differs_only_by_case_is_noticed(place, command):
+    shutil.copytree("photos/rose", "more/Iris")
+    for path in (place / "more/Iris").iterdir():
+        path.write_bytes(path.read_bytes() + b"\0")
+    assert "only by case or spaces: 'Iris' and 'iris'" in command("add", "m.patchvote", "more", "--no-cache").out
+
+
 def test_a_model_without_memory_is_small_and_learns_no_more(place, command):
     assert command("fit", "photos", "small.patchvote", *FIT, "--no-memory").code == 0
     assert Path("small.patchvote").stat().st_size < Path("m.patchvote").stat().st_size

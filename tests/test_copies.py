@@ -190,4 +190,6 @@ def test_many_groups_are_counted_and_the_first_are_named():
     assert told["examples"][0] == ["0", "1"]
     assert told["examples_in_several_classes"][0] == [["0", "a"], ["1", "b"]]
     assert len(told["examples"]) == 5
+    six = describe_copies(np.zeros(6, np.int64), list("abcdef"), ["a", "b"] * 3)
+    assert six["examples"] == [["a", "b", "c", "d", "…"]]
     assert describe_copies(np.arange(4), list("abcd"), list("abab")) is None

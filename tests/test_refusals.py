@@ -27,6 +27,7 @@ predict m.patchvote photos -o ''
 extrct photos store
 predict m.patchvote photos --insist
 evaluate m.patchvote photos --insist
+predict m.patchvote photos --adapt --insist --threshold 0.1
 fit photos new.patchvote --insist
 predict m.patchvote photos --json -o a.csv
 predict m.patchvote photos -o a.xlsx

@@ -147,10 +147,14 @@ def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]
     return {
         "groups": len(several),
         "photos": sum(map(len, several)),
-        "examples": [[names[i] for i in group[:_NAMES]] for group in several[:_EXAMPLES]],
+        "examples": [_named(group, names) for group in several[:_EXAMPLES]],
         "in_several_classes": len(mixed),
         "examples_in_several_classes": [_one_per_class(group, names, labels) for group in mixed[:_EXAMPLES]],
     }
+
+
+def _named(group: Sequence[int], names: Sequence[str]) -> list[str]:
+    return [names[i] for i in group[:_NAMES]] + ["…"] * (len(group) > _NAMES)
 
 
 def _one_per_class(group: list[int], names: Sequence[str], labels: Sequence[str]) -> list[list[str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..utils.file_kinds import Kind
-from ..utils.terminal import counted, show, show_json
+from ..utils.terminal import counted, say, show, show_json
 from .fit import record_of
 from .options import Cache, ChangedModel, Cluster, Machine, ModelFile, Printing, Seed
 from .output import leave, progress_line, tell_skipped
@@ -58,6 +58,7 @@ def add(
 
 def _add_lines(classifier: ImageClassifier, target: Path, added: dict[str, int]) -> list[str]:
     from ..models.report.card import accuracy_of
+    from ..photos.find import similar_names
 
     known = counted(classifier.known, "photo was", "photos were")
     again = [f"{known} learned before, and not learned again."] if classifier.known else []
@@ -70,6 +71,7 @@ def _add_lines(classifier: ImageClassifier, target: Path, added: dict[str, int])
         f"{target}: learned {what}.{words} It now knows {len(classifier.classes)} classes.",
         *again,
         accuracy_of(classifier.model.about),
+        *filter(None, [similar_names(classifier.classes)]),
     ]
 
 
@@ -98,11 +100,16 @@ def forget(
 
     classifier = read()
     model.check_written(classifier, [(target, Kind.model)], updated=[model.model])
+    content = dict(zip(classifier.model.names, classifier.model.digests, strict=False))
     classifier, _ = change_and_save(classifier, lambda one: one.forget(photos), target, reload=read)
     gone = classifier.forgotten
     if printing.as_json:
         show_json({"model": str(target), "forgotten": gone, **record_of(classifier)})
     elif not printing.quiet:
+        forgotten, now = {content.get(name) for name in gone}, classifier.model
+        same = [name for name, digest in zip(now.names, now.digests, strict=False) if digest in forgotten]
+        if same:
+            say(f"learned still, with the same content: {', '.join(same[:3])}. A digest forgets all that have it.")
         left = sum(classifier.model.about.images.values())
         show(
             f"{target}: forgot {counted(len(gone), 'photo')}; {counted(left, 'photo')} of {len(classifier.classes)} "

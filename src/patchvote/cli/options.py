@@ -210,6 +210,8 @@ class Adapting:
     def settings(self) -> dict[str, Any]:
         """Arguments of `ImageClassifier.answers` and `evaluate`."""
         check_insist(self.insist, self.adapt, "--adapt")
+        if self.insist and self.threshold is not None:
+            raise MistypedError("--threshold and --insist exclude each other: an insisted model rejects no photo.")
         return {"threshold": self.threshold, "adapt": self.adapt, "insist": self.insist}
 
 

@@ -87,7 +87,7 @@ class Suspect:
             "probability": None if self.probability is None else round(self.probability, 4),
             "details": self.details,
             "action": "",
-            "to": self.looks_like,
+            "to": "" if self.kind is Kind.like_class else self.looks_like,  # either photo may be in a wrong class
         }
 
 

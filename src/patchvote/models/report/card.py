@@ -180,6 +180,8 @@ def limits(model: Model) -> list[str]:
 
 def rejects(model: Model) -> str:
     """Return in words which photos a model rejects as "none of these"."""
+    if model.familiarity is None and model.threshold <= 0 and model.about.adapted:
+        return "no photo: it was adapted on condition that all photos show its classes"
     if model.familiarity is None and model.threshold <= 0:
         return "no photo: none was held out that would tell what is strange, so each gets one of its classes"
     if model.familiarity is None:
