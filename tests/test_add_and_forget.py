@@ -92,6 +92,19 @@ def test_a_model_that_forgot_photos_is_that_of_a_fit_without_them(how, made, tmp
     assert content(tmp_path / "forgot.patchvote") == content(tmp_path / "without.patchvote")
 
 
+def test_a_name_that_looks_like_a_pattern_and_a_wrong_digest_forget_no_other_photo(made, tmp_path):
+    photos = shutil.copytree(made / "all", tmp_path / "photos")
+    (photos / "grey" / "00.png").rename(photos / "grey" / "x[1].png")
+    (photos / "grey" / "01.png").rename(photos / "grey" / "x1.png")
+    model = classifier().fit(photos)
+    digest = hashlib.sha256((photos / "grey" / "02.png").read_bytes()).hexdigest()
+    with pytest.raises(PatchvoteError, match="has learned no photo"):
+        model.forget(digest[:16] + "f" * 48)
+    assert model.forget(digest.upper()).forgotten == ["grey/02.png"]
+    assert model.forget("grey/x[1].png").forgotten == ["grey/x[1].png"]
+    assert model.forget("grey/x[1].p*").forgotten == ["grey/x1.png"]
+
+
 def test_a_photo_that_was_forgotten_may_be_added_again_as_another_class(made, tmp_path):
     wrong = tmp_path / "more" / "light" / "wrong.png"
     wrong.parent.mkdir(parents=True)

@@ -9,6 +9,7 @@ import random
 import shutil
 import stat
 import time
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -237,6 +238,29 @@ def test_torn_files_files_of_other_photos_and_other_contents_are_made_again_and_
     assert sentence.startswith("6 files of the cache were damaged and made again: ")
     assert sum(path.name in sentence for path in files(cache)) == 3
     assert damage([]) == []
+
+
+def test_a_folder_in_the_place_of_a_file_costs_that_photo_alone(photos, cache):
+    expected = run(photos, cache)
+    first, *rest = files(cache)
+    for path in (first, *rest):
+        path.unlink()
+    first.mkdir()
+    for extracted in (COUNT, 1):
+        filled = Filled(COUNT)
+        same_items(run(photos, cache, filled=filled), expected)
+        assert filled.extracted == extracted
+
+
+def test_a_file_that_is_far_too_large_is_not_read_but_made_again(photos, cache):
+    expected = run(photos, cache)
+    first = files(cache)[0]
+    os.truncate(first, 40 << 30)  # a sparse file
+    tracemalloc.start()
+    same_items(run(photos, cache), expected)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (first.stat().st_size < 1 << 20, peak < 100e6) == (True, True)
 
 
 # --- several processes -----------------------------------------------------------------------------------------------

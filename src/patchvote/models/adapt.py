@@ -21,7 +21,7 @@ def adapt_model(
     """Adapt a model to photos of another domain; return it, or the unchanged model and the reason of the refusal.
 
     What the model rejects before, by the same rule and threshold as in its answers, stays rejected, unless the caller
-    insists. Of photos with the same digest, one counts.
+    insists. Of photos with the same digest, one takes part and counts.
     """
     check_adapts(model)
     first = np.sort(np.unique(digests, return_index=True)[1])
@@ -34,7 +34,7 @@ def adapt_model(
         return model, adapted.refusal_
     adapted_to = {
         "date": datetime.date.today().isoformat(),
-        "photos": len(photos),
+        "photos": len(target),
         "taken": adapted.taken_,
         "rejected": 0 if insist else int(rejected.sum()),
     }

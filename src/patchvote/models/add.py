@@ -72,7 +72,10 @@ def forget(
     gone = np.zeros(len(memory), bool)
     for one in chosen:
         photos = zip(memory.names, memory.labels, memory.digests, strict=True)
-        found = np.array([_is_meant(one, *photo) for photo in photos])
+        if one in memory.names:  # a name may look like a pattern: x[1].jpg
+            found = np.array([name == one for name in memory.names])
+        else:
+            found = np.array([_is_meant(one, *photo) for photo in photos])
         if not found.any():
             raise PatchvoteError(
                 f"the model has learned no photo {one!r}: give a photo's path in the folder that was learned, a "
@@ -87,10 +90,11 @@ def forget(
 
 
 def _is_meant(chosen: str, name: str, label: str, digest: str) -> bool:
-    """Whether a photo has this name, matches this pattern, has this digest, or is of this class."""
+    """Whether a photo matches this pattern of names, has this digest, or is of this class."""
     if chosen.endswith("/"):
         return label == chosen[:-1]
-    return name == chosen or short(chosen) == short(digest) or fnmatch.fnmatchcase(name, chosen)
+    has_digest = len(chosen) >= len(short(digest)) and digest.startswith(chosen.lower())
+    return has_digest or fnmatch.fnmatchcase(name, chosen)
 
 
 def _fitted_again(photos: Labelled, voter: Any, extractor: Extractor, seed: int, seconds: dict[str, float]) -> Fitted:

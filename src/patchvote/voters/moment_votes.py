@@ -175,7 +175,7 @@ class MomentVotes(Scorer):
             if arrays[f"{prefix}linear"].shape != (classes, count) or arrays[f"{prefix}bias"].shape != (classes,):
                 raise ModelError(f"weights for {count:,} moments and {classes} classes are expected.")
         held = [name for name in ("moments", "scale", "class") if name in arrays]
-        if not held:
+        if not held and not {"dual", "factor", "mean", "weight"} & set(arrays):
             return
         if len(held) < 3 or arrays["moments"].shape != (len(arrays["class"]), count):
             raise ModelError("the moments of its photos do not fit its weights.")
