@@ -143,7 +143,7 @@ sys.meta_path.insert(0, Refuse())
 
 def test_what_cannot_be_one_graph_is_told_why(photo_folder, cache, tmp_path):
     bank = ImageClassifier(SMALL, voter=NBNN(), cache=cache).fit(photo_folder)
-    with pytest.raises(PatchvoteError, match="searches among remembered descriptors"):
+    with pytest.raises(PatchvoteError, match="cannot be one graph"):
         export_model(bank.model, tmp_path / "m.onnx")
     patches = Recipe(sampling=Patch(count=8, levels=1, input=64))
     with pytest.raises(PatchvoteError, match="a model of patches cannot be one graph"):

@@ -227,11 +227,6 @@ def test_a_match_names_the_training_image_and_box(store, monkeypatch):
         np.testing.assert_allclose(distances, 0, atol=1e-6)
 
 
-def test_matches_are_of_a_class_that_was_learned(store):
-    with pytest.raises(ValueError, match="label of matches must be a class, got 'zebra'. Known are: a, b, c"):
-        NBNN().fit(store).matches(store.load([0])[0], "zebra")
-
-
 def test_more_images_are_added_to_a_bank_in_memory_only(store, queries, monkeypatch):
     first, rest = store.only(store.names[:30]), store.only(store.names[30:])
     whole = NBNN().fit(store)

@@ -13,10 +13,8 @@ from ..voters.ml3 import advance
 class SMM(torch.optim.Optimizer):
     """Stochastic majorisation-minimisation, which stores nothing but the parameters and the number of steps.
 
-    With the gradient G_t of the minibatch's mean loss and w_t = 1/sqrt(t),
-
-        t = 1:   W_1 = (L W_0 - G_1) / (L + lambda)
-        t > 1:   W_t = (1 - w_t lambda / (L + lambda)) W_{t-1}  -  w_t / (L + lambda) G_t
+    With the gradient G_t of the minibatch's mean loss, ``W_t = W_{t-1} - (G_t + lambda W_{t-1}) / (sqrt(t) (L +
+    lambda))``: SGD with weight decay and a rate that falls with the root of the number of steps.
 
     Parameters
     ----------

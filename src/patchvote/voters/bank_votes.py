@@ -17,11 +17,9 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..bags.store import Store
-from ..errors import ModelError, PatchvoteError
+from ..errors import ModelError
 from ..utils.arrays import to_float32
-from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import flag, one_of
-from .onnx_nodes import Exported
 from .scorer import FLOATS, WHOLE, DescriptorScorer, Schema, check_boxes, check_every_class, checks
 from .search import (
     FEWEST_TO_BOUND,
@@ -90,7 +88,7 @@ def needed(rows: int, width: int) -> float:
     return (_RESERVE + rows * (4 * _COPIES * width + _BESIDE)) / 1e6
 
 
-def most_at_once(memory: float, *, rows: int, width: int, classes: int, n_neighbors: int) -> int:
+def most_at_once(memory: float, rows: int, width: int, classes: int, n_neighbors: int) -> int:
     """Return how many descriptors of a bank on disk, and as many queries, fit into `memory` megabytes."""
     # Each as it came, normalised, and compared again; votes and neighbours.
     each = 4 * 7 * width + 24 * classes + 48 * n_neighbors
@@ -154,8 +152,8 @@ class BankVotes(DescriptorScorer):
     @property
     def at_once(self) -> int:
         """How many descriptors of a bank on disk may be in memory, and as many queries."""
-        (rows, width), k = self.arrays["values"].shape, self._neighbours()
-        return most_at_once(self.memory, rows=rows, width=width, classes=self.classes, n_neighbors=k)
+        rows, width = self.arrays["values"].shape
+        return most_at_once(self.memory, rows, width, self.classes, self._neighbours())
 
     @property
     def chunk(self) -> int:
@@ -234,15 +232,6 @@ class BankVotes(DescriptorScorer):
             raise ModelError(f"a class has {fewest} descriptors, fewer than {self._neighbours()} neighbours.")
         if arrays["image"].min() < 0 or (images is not None and arrays["image"].max() >= images):
             raise ModelError("its bank names images that are not there.")
-
-    def to_onnx(
-        self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
-    ) -> Exported:
-        """Refuse: a search cannot be written as a graph."""
-        raise PatchvoteError(
-            f"a model of {self.kind} searches among remembered descriptors, which cannot be written as a graph. Fit it "
-            "with another voter, such as the default."
-        )
 
 
 class NeighbourVotes(BankVotes):

@@ -4,15 +4,16 @@ A class has several prototypes; a descriptor's score for the class is phi(z) = |
 with the prototypes. q = inf is the largest product, q = 1 the sum of the positive ones. Products of a minibatch are an
 array ``(prototypes, classes, descriptors)``: sums over prototypes and classes then run along whole rows of memory.
 
-sNBNL is trained by STOML3, stochastic majorisation-minimisation, which is kept here in one state. The paper's
-pseudocode keeps three running sums beside the prototypes. With w_t = 1/sqrt(t), G_t the minibatch gradient and L the
-curvature of the surrogate, they collapse into the prototypes themselves:
+sNBNL is trained by STOML3, stochastic majorisation-minimisation. The paper's pseudocode keeps three running sums beside
+the prototypes; all of them collapse into the prototypes themselves. With the gradient G_t of a minibatch and the
+curvature L of the surrogate, the step is
 
-    t = 1:   W_1 = (L W_0 - G_1) / (L + lambda)
-    t > 1:   W_t = (1 - w_t lambda / (L + lambda)) W_{t-1}  -  w_t / (L + lambda) G_t
+    W_t = W_{t-1} - (G_t + lambda W_{t-1}) / (sqrt(t) (L + lambda)) ,
 
-The iterates are the same (the tests compare them with the literal pseudocode), with a quarter of the memory and two
-products per step.
+which is SGD with weight decay and the rate 1 / (sqrt(t) (L + lambda)). The iterates are those of the pseudocode (the
+tests compare them), with a quarter of the memory and two products per step. The first step needs no branch: at t = 1
+the formula is (L W_0 - G_1) / (L + lambda), as the sums give it. The pseudocode divides by 1 + lambda, which minimises
+the surrogate with lambda/2 ||W||^2; with the lambda ||W||^2 of the paper's objective it would be L + 2 lambda.
 
 References
 ----------
@@ -148,7 +149,7 @@ def minibatch_gradient(
 def advance(weights: Array, gradient: Array, t: int, curvature: float, lam: float) -> None:
     """Make step number `t`, counted from 1, on the prototypes in place; `gradient` is overwritten."""
     total, rate = curvature + lam, 1 / math.sqrt(t)
-    weights *= curvature / total if t == 1 else 1 - rate * lam / total
+    weights *= 1 - rate * lam / total
     gradient *= rate / total
     weights -= gradient
 

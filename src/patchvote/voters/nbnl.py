@@ -13,6 +13,7 @@ Fornoni and Caputo, "Scene Recognition with Naive Bayes Non-linear Learning", IC
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,7 @@ _STEPS_BETWEEN = 20  # steps between two calls of the callback: often enough to 
 _FEWEST_STEPS = 10  # steps per round; a small training set gets more epochs
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class NBNL(PrototypeVoter):
     """Votes with a few learned prototypes per class, trained by ML3.
 
@@ -73,32 +75,18 @@ class NBNL(PrototypeVoter):
     options = FitOptions(calibration=0)
     description = "each part of a photo votes by its likeness to learned parts (prototypes) of each class"
 
-    def __init__(
-        self,
-        n_prototypes: int = 10,
-        *,
-        q: float = 3.0,
-        alpha: float | None = None,
-        max_iter: int = 30,
-        epochs: int = 1,
-        batch_size: int = 100,
-        power: float | str = 1.0,
-        position_weight: float = 1.0,
-        confidence: float = 0.0,
-        class_weight: Any = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_prototypes = n_prototypes
-        self.q = q
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.power = power
-        self.position_weight = position_weight
-        self.confidence = confidence
-        self.class_weight = class_weight
-        self.random_state = random_state
+    n_prototypes: int = 10
+    _: dataclasses.KW_ONLY
+    q: float = 3.0
+    alpha: float | None = None
+    max_iter: int = 30
+    epochs: int = 1
+    batch_size: int = 100
+    power: float | str = 1.0
+    position_weight: float = 1.0
+    confidence: float = 0.0
+    class_weight: Any = None
+    random_state: Any = 0
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
         self._training = training

@@ -12,6 +12,7 @@ McCann and Lowe, "Local Naive Bayes Nearest Neighbor for Image Classification", 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -22,7 +23,6 @@ from ..bags.bags import Bags
 from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.arrays import to_float32
-from ..utils.terminal import nearest
 from .bank_votes import BankVotes, LocalVotes, NeighbourVotes, OnDisk, most_at_once, needed
 from .base import Numbers, Voter, atomic
 from .labels import check_weights
@@ -34,37 +34,19 @@ _ROWS = 4096  # descriptors that are normalised at once
 _MOST_HELD_OUT = 50
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BankVoter(Voter):
     """Base of NBNN and LocalNBNN: the bank of training descriptors, and the origin of each."""
 
-    _scorer: BankVotes
-    power_: float
-    values_: npt.NDArray[Any] | OnDisk
-    mean_: npt.NDArray[np.float32]
-    class_: npt.NDArray[np.int64]
-    image_: npt.NDArray[np.int64]
-    boxes_: npt.NDArray[np.float32]
-
-    def __init__(
-        self,
-        n_neighbors: int = 1,
-        *,
-        normalise: bool = True,
-        power: float | str = 1.0,
-        position_weight: float = 0.0,
-        confidence: float = 0.0,
-        search: str = "exact",
-        dtype: str = "float32",
-        random_state: Any = 0,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.normalise = normalise
-        self.power = power
-        self.position_weight = position_weight
-        self.confidence = confidence
-        self.search = search
-        self.dtype = dtype
-        self.random_state = random_state
+    n_neighbors: int = 1
+    _: dataclasses.KW_ONLY
+    normalise: bool = True
+    power: float | str = 1.0
+    position_weight: float = 0.0
+    confidence: float = 0.0
+    search: str = "exact"
+    dtype: str = "float32"
+    random_state: Any = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Keep the descriptors of labelled images.
@@ -82,7 +64,7 @@ class BankVoter(Voter):
         source, labels = self._read_labelled(X, y, reset=True)
         numbers = self._set_classes(labels)
         images = np.flatnonzero(check_weights(sample_weight, len(source)) > 0)
-        source = self._in_memory(source, fitting=True)
+        source = self._in_memory(source)
         boxes, negative = self._looked_at(source, images)
         self.positions_ = self.position_weight > 0 and has_positions(boxes)
         self.power_ = resolved(self.power, self.power == "auto" and negative)
@@ -137,22 +119,22 @@ class BankVoter(Voter):
     def scorer(self) -> BankVotes:
         """Return the scorer, which holds the index of the bank."""
         self._check_fitted()
-        self._scorer.memory = self.options.memory  # it may be changed at any time
-        return self._scorer
+        scorer: BankVotes = self._scorer
+        scorer.memory = self.options.memory  # it may be changed at any time
+        return scorer
 
     @property
     def recall_(self) -> float:
         """Share of the neighbours that the search finds: 1 if it is exact, otherwise measured on the bank."""
-        self._check_fitted()
-        return self._scorer.recall
+        return self.scorer().recall
 
     # --- training images, in memory or on disk ----------------------------------------------------------------------
 
-    def _in_memory(self, source: Bags | Store, more: int = 0, *, fitting: bool = False) -> Bags | Store:
+    def _in_memory(self, source: Bags | Store, more: int = 0) -> Bags | Store:
         """Read a store if its bank, with `more` descriptors, fits in memory within the budget."""
         if isinstance(source, Bags) or needed(int(source.sizes.sum()) + more, source.dim + 2) > self.options.memory:
             return source
-        return self._read(source.load(dtype=np.float32)[0], fitting=fitting)
+        return self._read(source.load(dtype=np.float32)[0])
 
     def _looked_at(self, source: Bags | Store, images: Numbers) -> tuple[npt.NDArray[np.float32], bool]:
         """Return the boxes of images, and whether a feature is negative; those of a store are checked."""
@@ -166,7 +148,9 @@ class BankVoter(Voter):
         if isinstance(source, Bags):
             yield source if len(images) == len(source) else source[images]
             return
-        for bags, _ in source.blocks(self._most(source, images), indices=images, dtype=source.dtype):
+        rows, classes = int(source.sizes[images].sum()), len(self.classes_)
+        most = most_at_once(self.options.memory, rows, source.dim + 2, classes, self.n_neighbors)
+        for bags, _ in source.blocks(most, indices=images, dtype=source.dtype):
             check_bags(bags)
             yield bags
 
@@ -175,11 +159,6 @@ class BankVoter(Voter):
             return OnDisk(source, images, self.positions_, self.dtype)
         (bags,) = self._bags_of(source, images)
         return with_positions(bags, slice(None), self.positions_).astype(self.dtype)
-
-    def _most(self, store: Store, images: Numbers) -> int:
-        """Return how many descriptors of such a bank may be in memory if it is on disk."""
-        rows, size = int(store.sizes[images].sum()), {"classes": len(self.classes_), "n_neighbors": self.n_neighbors}
-        return most_at_once(self.options.memory, rows=rows, width=store.dim + 2, **size)
 
     def _at_once(self) -> int:
         scorer = self.scorer()
@@ -263,18 +242,13 @@ class NBNN(BankVoter):
     description = "each part of a photo votes by its distance to the most similar part of each class"
 
     def matches(self, X: Any, label: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return images, boxes and squared distances of the nearest training descriptors of the class `label`.
-
-        One of each per descriptor of `X`; see `Scorer.matches`.
-        """
-        known = self.classes_.tolist()
-        if label not in known:
-            raise ValueError(f"label of matches must be a class, got {label!r}.{nearest(str(label), map(str, known))}")
+        """Return image, box and squared distance of the nearest training descriptor of a class, per descriptor."""
         scorer: Any = self.scorer()
-        found: tuple[Any, Any, Any] = scorer.matches(self._read(X), known.index(label))
+        found: tuple[Any, Any, Any] = scorer.matches(self._read(X), self.classes_.tolist().index(label))
         return found
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class LocalNBNN(BankVoter):
     """Votes for the classes among the nearest training descriptors.
 
@@ -302,25 +276,4 @@ class LocalNBNN(BankVoter):
     scorer_class = LocalVotes
     description = "each part of a photo votes for the classes of the most similar parts"
 
-    def __init__(
-        self,
-        n_neighbors: int = 10,
-        *,
-        normalise: bool = True,
-        power: float | str = 1.0,
-        position_weight: float = 0.0,
-        confidence: float = 0.0,
-        search: str = "exact",
-        dtype: str = "float32",
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            n_neighbors,
-            normalise=normalise,
-            power=power,
-            position_weight=position_weight,
-            confidence=confidence,
-            search=search,
-            dtype=dtype,
-            random_state=random_state,
-        )
+    n_neighbors: int = 10

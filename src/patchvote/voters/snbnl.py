@@ -12,6 +12,7 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -50,6 +51,8 @@ class PrototypeVoter(Voter):
     mean_: npt.NDArray[np.float64]
     scale_: npt.NDArray[np.float64]
     history_: list[dict[str, Any]]
+    _saved: Checkpoint | None = None
+    _team: Team | None = None  # of workers that compute gradients
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
         """Train prototypes from scratch; `training` is the purpose, "calibration" or "final"."""
@@ -123,10 +126,11 @@ class PrototypeVoter(Voter):
         )
 
     def _restored(self, scorer: Scorer) -> None:
-        self.power = self.power_ = float(scorer.settings.get("power", 1.0))
+        self.power_ = float(scorer.settings.get("power", 1.0))
         self.steps_, self.n_iter_, self.history_ = 0, 0, []
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class SNBNL(PrototypeVoter):
     """Votes with a few learned prototypes per class, trained by STOML3.
 
@@ -191,37 +195,20 @@ class SNBNL(PrototypeVoter):
     scorer_class = SnbnlVotes
     description = "each part of a photo votes by its likeness to learned parts (prototypes) of each class"
     min_steps = 100  # fewest steps of a training; a small training set gets more passes
-    _saved: Checkpoint | None = None
-    _team: Team | None = None
 
-    def __init__(
-        self,
-        n_prototypes: int = 10,
-        *,
-        q: float = 2.0,
-        alpha: float = 1e-4,
-        curvature: float = 0.3,
-        batch_size: int = 1000,
-        max_iter: int = 3,
-        start: str = "random",
-        power: float | str = 1.0,
-        position_weight: float = 1.0,
-        confidence: float = 0.0,
-        class_weight: Any = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_prototypes = n_prototypes
-        self.q = q
-        self.alpha = alpha
-        self.curvature = curvature
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.start = start
-        self.power = power
-        self.position_weight = position_weight
-        self.confidence = confidence
-        self.class_weight = class_weight
-        self.random_state = random_state
+    n_prototypes: int = 10
+    _: dataclasses.KW_ONLY
+    q: float = 2.0
+    alpha: float = 1e-4
+    curvature: float = 0.3
+    batch_size: int = 1000
+    max_iter: int = 3
+    start: str = "random"
+    power: float | str = 1.0
+    position_weight: float = 1.0
+    confidence: float = 0.0
+    class_weight: Any = None
+    random_state: Any = 0
 
     @classmethod
     def default(cls, seed: int) -> Self:
