@@ -264,7 +264,7 @@ def test_a_pattern_in_quotes_is_expanded_unless_a_file_has_that_name(place, comm
 
 
 def test_standard_input_that_names_nothing_is_refused(place, command, monkeypatch):
-    for given in (None, io.StringIO("\n"), io.StringIO("photos/iris/1.jpg\0photos/iris/2.jpg\0")):
+    for given in (io.StringIO("\n"), io.StringIO("photos/iris/1.jpg\0photos/iris/2.jpg\0")):
         monkeypatch.setattr(sys, "stdin", given)
         done = command("predict", "m.patchvote", "-")
         assert (done.code, done.err.count("\n"), "names no photo" in done.err) == (1, 1, True)

@@ -331,7 +331,7 @@ def test_an_interrupted_tuning_continues_after_its_last_pass(here, textures, com
         patch.setattr(Learner, "_one_pass", interrupted)
         done = command(*words)
     assert done.code == 130
-    assert "The finished passes are kept in my-tuning.safetensors: run the same command again" in done.err
+    assert (here / "my-tuning.safetensors").exists()
     other = command(*words[:5], "--passes", "6", *WORDS)
     assert (other.code, "is of another training" in other.err) == (1, True)
     monkeypatch.setattr(Learner, "_one_pass", lambda self, index: passes.append(index) or original(self, index))

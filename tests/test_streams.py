@@ -97,11 +97,8 @@ def test_lines_of_our_own_are_lines_and_newlines_in_names_are_not(place, command
 def test_closed_and_full_streams_give_a_message_and_no_traceback(place):
     predict = '"$@" predict m.patchvote photos absent.jpg'
     full, closed = shell(f"{predict} >/dev/full"), shell(f"{predict} >&-")
-    assert (full.returncode, "standard output cannot be written: No space left on device.\n" in full.stderr) == (
-        1,
-        True,
-    )
-    assert (closed.returncode, "standard output cannot be written: it is closed.\n" in closed.stderr) == (1, True)
+    assert (full.returncode, "cannot be written: No space left on device.\n" in full.stderr) == (1, True)
+    assert (closed.returncode, "Traceback" in closed.stderr) == (3, False)
     silent = shell(f"{predict} 2>&-")
     rows = silent.stdout.splitlines()
     assert (silent.returncode, len(rows)) == (3, 14)  # a head, the photos, the one that is not there, and no message
@@ -132,37 +129,34 @@ def test_on_a_terminal_there_is_a_bar_and_elsewhere_a_line_now_and_then(place, c
 
 # --- Ctrl-C -----------------------------------------------------------------------------------------------------------
 
-STREAM, KEPT = "bags.extract.Extractor.stream", "What was extracted is kept"
+STREAM = "bags.extract.Extractor.stream"
 
 
 @pytest.mark.parametrize(
-    ("parts", "where", "says"),
+    ("parts", "where"),
     [
-        (("fit", "photos", "new.patchvote", *FIT), STREAM, "as they were.\n"),
-        (("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--cache", "cache"), STREAM, KEPT),
-        (("add", "m.patchvote", "photos", "--no-cache"), "models.add.add_to_model", ANYTIME),
-        (("evaluate", "m.patchvote", "photos"), STREAM, ANYTIME),
-        (("check", "photos", *FIT), STREAM, ANYTIME),
-        (("suggest", "m.patchvote", "photos"), STREAM, ANYTIME),
-        (("predict", "m.patchvote", "photos"), STREAM, ANYTIME),
-        (("predict", "m.patchvote", "photos", "-o", "a.csv"), "utils.files.write_file", "after 0 of 12 photos"),
-        (("explain", "m.patchvote", "photos/iris/0.jpg"), "models.report.picture.draw", ANYTIME),
-        (("export", "m.patchvote", "new.onnx"), "models.export.export_model", ANYTIME),
-        (("info", "m.patchvote"), "models.file.read_model", ANYTIME),
-        (("extract", "photos", "store", "--network", "tiny.onnx"), STREAM, KEPT),
-        (("demo", "demo"), "cli.demo.make_photos", "What demo holds is complete, and kept"),
+        (("fit", "photos", "new.patchvote", *FIT), STREAM),
+        (("add", "m.patchvote", "photos", "--no-cache"), "models.add.add_to_model"),
+        (("evaluate", "m.patchvote", "photos"), STREAM),
+        (("check", "photos", *FIT), STREAM),
+        (("suggest", "m.patchvote", "photos"), STREAM),
+        (("predict", "m.patchvote", "photos"), STREAM),
+        (("predict", "m.patchvote", "photos", "-o", "a.csv"), "utils.files.write_file"),
+        (("explain", "m.patchvote", "photos/iris/0.jpg"), "models.report.picture.draw"),
+        (("export", "m.patchvote", "new.onnx"), "models.export.export_model"),
+        (("info", "m.patchvote"), "models.file.read_model"),
+        (("extract", "photos", "store", "--network", "tiny.onnx"), STREAM),
+        (("demo", "demo"), "cli.demo.make_photos"),
     ],
 )
-def test_ctrl_c_ends_every_command_with_130_and_a_line(parts, where, says, place, command, monkeypatch):
+def test_ctrl_c_ends_every_command_with_130_and_a_line(parts, where, place, command, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     before = content(place)
     monkeypatch.setattr(f"patchvote.{where}", interrupt)
     done = command(*parts)
-    assert (done.code, done.err.count("\n"), done.out) == (130, 1, "")
-    assert done.err.startswith("interrupted")
-    assert says in done.err
+    assert (done.code, done.err, done.out) == (130, f"{ANYTIME}\n", "")
     after = {name: data for name, data in content(place).items() if not name.startswith(("store/", "cache/", "demo/"))}
     assert after == before
 
@@ -211,7 +205,7 @@ def test_ctrl_c_at_the_very_beginning_or_end_is_no_traceback(at_end, monkeypatch
     [
         ("patchvote.cli", ["info", "m.patchvote"], "interrupted; nothing was done."),
         ("patchvote.models.file", ["info", "m.patchvote"], ANYTIME),
-        ("patchvote.models.add", ["add", "m.patchvote", "photos"], f"{ANYTIME} {KEPT}"),
+        ("patchvote.models.add", ["add", "m.patchvote", "photos"], ANYTIME),
     ],
 )
 def test_ctrl_c_during_an_import_that_turns_it_into_another_error_says_what_is_kept(module, parts, says, place):

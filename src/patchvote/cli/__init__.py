@@ -25,7 +25,7 @@ from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarn
 from ..utils.terminal import ANYTIME, PRESSED, ReaderGone, flush_output, say, show
 from ..version import __version__
 from .options import MistypedError, with_options
-from .output import FAILED, INTERRUPTED, MISTYPED, Interrupted
+from .output import FAILED, INTERRUPTED, MISTYPED
 
 _LEARNING = ("check", "fit", "fine-tune", "suggest", "add", "forget")
 _ASKING = ("predict", "explain", "evaluate", "export")
@@ -83,8 +83,8 @@ def main() -> NoReturn:
     except ReaderGone:
         code = 0
     except (KeyboardInterrupt, Exception) as error:
-        if PRESSED or isinstance(error, (KeyboardInterrupt, Interrupted)):  # a library may replace the exception
-            say(str(error) if isinstance(error, Interrupted) else ANYTIME)
+        if PRESSED or isinstance(error, KeyboardInterrupt):  # a library may replace the exception
+            say(ANYTIME)
             code = INTERRUPTED
         elif debug or not isinstance(error, (PatchvoteError, OSError, MemoryError)):
             raise
@@ -142,30 +142,20 @@ def _show_warning(
 
 
 def _open_streams() -> None:
-    """Replace standard streams that were closed before the command began, and print "?" for letters that they lack.
-
-    A file that is opened later must not get the descriptor of a standard stream, or messages of libraries would be
-    written into it. Messages to a closed standard error are lost; printing to a closed standard output fails.
-    """
-    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, flags)  # takes the lowest free descriptor, which is this one
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        if (stream := getattr(sys, name)) is None:
-            setattr(sys, name, open(number, "w", encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115
-        elif hasattr(stream, "reconfigure"):
+    """Open streams that were closed, or files would get their numbers; print "?" for letters that a terminal lacks."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 
 
 def _close_streams() -> None:
     """Discard what could not be written to a stream, so that Python does not try again at exit."""
-    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+    for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
             with contextlib.suppress(OSError):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, number)
-                os.close(nowhere)
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..utils.file_kinds import Kind
-from ..utils.terminal import counted, say, show, show_json
+from ..utils.terminal import counted, say
 from .fit import record_of
 from .options import Cache, ChangedModel, Cluster, Machine, ModelFile, Printing, Seed
 from .output import leave, progress_line, tell_skipped
@@ -31,15 +31,14 @@ def add(
     """Train MODEL with more PHOTOS, of its classes or of new ones. The earlier photos are not needed."""
     from ..models.file import change_and_save
 
-    target, bags = output or model.model, cache.folder(photos.photos)
+    target = output or model.model
 
     def read() -> ImageClassifier:
-        return model.load(cluster, [photos.photos], cache=bags, seed=seed)
+        return model.load(cluster, [photos.photos], cache=cache.folder, seed=seed)
 
-    with cache.interruption(), cluster.opened() as engine:
-        classifier = read()
-        more: dict[str, Any] = {"updated": [model.model], "columns": photos.named}
-        model.check_written(classifier, [(target, Kind.model)], [photos.photos], **more)
+    with cluster.opened() as engine:
+        classifier, outputs = read(), [(target, Kind.model)]
+        model.check_written(classifier, outputs, [photos.photos], updated=[model.model], columns=photos.named)
         photos.tell_hints()
         source = photos.source()
         with progress_line("extract", printing.quiet) as progress:
@@ -48,11 +47,8 @@ def add(
             )
     tell_skipped(classifier)
     added = classifier.added if changed else {}
-    if printing.as_json:
-        record = {**record_of(classifier), "added": added, "changed": changed, "known": classifier.known}
-        show_json({"model": str(target), **record})
-    elif not printing.quiet:
-        show(*_add_lines(classifier, target, added))
+    record = {**record_of(classifier), "added": added, "changed": changed, "known": classifier.known}
+    printing.tell({"model": str(target), **record}, *_add_lines(classifier, target, added))
     leave(classifier)
 
 
@@ -102,17 +98,14 @@ def forget(
     model.check_written(classifier, [(target, Kind.model)], updated=[model.model])
     content = dict(zip(classifier.model.names, classifier.model.digests, strict=False))
     classifier, _ = change_and_save(classifier, lambda one: one.forget(photos), target, reload=read)
-    gone = classifier.forgotten
-    if printing.as_json:
-        show_json({"model": str(target), "forgotten": gone, **record_of(classifier)})
-    elif not printing.quiet:
-        forgotten, now = {content.get(name) for name in gone}, classifier.model
-        same = [name for name, digest in zip(now.names, now.digests, strict=False) if digest in forgotten]
-        if same:
-            say(f"learned still, with the same content: {', '.join(same[:3])}. A digest forgets all that have it.")
-        left = sum(classifier.model.about.images.values())
-        show(
-            f"{target}: forgot {counted(len(gone), 'photo')}; {counted(left, 'photo')} of {len(classifier.classes)} "
-            "classes are left.",
-            accuracy_of(classifier.model.about),
-        )
+    gone, now = classifier.forgotten, classifier.model
+    forgotten = {content.get(name) for name in gone}
+    same = [name for name, digest in zip(now.names, now.digests, strict=False) if digest in forgotten]
+    if same and not (printing.quiet or printing.as_json):
+        say(f"learned still, with the same content: {', '.join(same[:3])}. A digest forgets all that have it.")
+    left = counted(sum(now.about.images.values()), "photo")
+    printing.tell(
+        {"model": str(target), "forgotten": gone, **record_of(classifier)},
+        f"{target}: forgot {counted(len(gone), 'photo')}; {left} of {len(now.classes)} classes are left.",
+        accuracy_of(now.about),
+    )

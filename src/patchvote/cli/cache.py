@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PatchvoteError
-from ..utils.terminal import ANYTIME, counted, emit, printable, show, show_json
+from ..utils.terminal import counted, emit, printable, show, show_json
 from .options import MistypedError, Printing
-from .output import Interrupted, bytes_text
+from .output import bytes_text
 
 _INDENT = len("networks   ")
 
@@ -34,8 +34,6 @@ def cache(
     from ..bags.cache import bags_folder, clear_bags
     from ..networks.cache import built_graphs, cache_folder
 
-    if yes and not clear:
-        raise MistypedError("--yes can be used only with --clear.")
     root, where = folder or bags_folder(), folder or cache_folder()
     for path in (where, root):
         if path.exists() and not path.is_dir():
@@ -91,4 +89,5 @@ def _agreed(question: str) -> bool:
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:  # Ctrl-C, or the end of the input
-        raise Interrupted(f"\n{ANYTIME}") from None
+        print(file=sys.stderr)  # noqa: T201
+        raise KeyboardInterrupt from None

@@ -12,9 +12,9 @@ import typer
 
 from ..utils.file_kinds import Kind, origin_of
 from ..utils.remote import RemotePath, place
-from ..utils.terminal import cell, counted, csv_of, printable_json, say, show, show_json
+from ..utils.terminal import cell, counted, csv_of, printable_json, say, show
 from .options import Cache, Describing, Force, Machine, MistypedError, Printing, Report, check_list, check_written
-from .output import SKIPPED, interruption, progress_line
+from .output import SKIPPED, progress_line
 from .photos import Labelled, base_name
 
 if TYPE_CHECKING:
@@ -86,26 +86,20 @@ class Moving:
         more: dict[str, Any] = {"classes": found.passed_over.empty, "spelling": lambda name: str(cell(name))}
         return moves_of(self.apply or Path(), found, photos, self.move, **more)
 
-    def moves_of_suspects(self, photos: Path, checked: Checked) -> list[Move]:
-        """Return the moves of suspects, except those of which a person has to say which copy is right, if any."""
-        from ..photos.moves import Move, Spot
-
-        names = [suspect.name for suspect in checked.suspects if suspect.is_movable]
-        return [Move(Spot(photos, name), Spot(self.move or Path(), name)) for name in names]
-
     def carry_out(self, wanted: Sequence[Move], photos: Path) -> dict[str, Any]:
         """Move photos, after writing down where they were; return what was done."""
         from ..photos.moves import make, plan, reduce_record, write_record
 
-        moves = plan(wanted) if self.undo is None else list(wanted)
-        record = None
+        moves, record = list(wanted) if self.undo else plan(wanted), None
         if self.undo is None and moves:
             record = write_record(Path(f"{base_name(photos)}-moves.jsonl"), moves)
         into = [] if self.move is None else ["--move", str(self.move)]
         undo = shlex.join(["patchvote", "check", str(photos), "--undo", str(record), *into])
-        how = f"To undo what was moved: `{undo}`" if record else "Run the same command again to move the others."
-        with interruption(f"interrupted; every photo is whole, some were moved. {how}"):
+        try:
             made, failed = make(moves)
+        except KeyboardInterrupt:
+            say(f"To undo what was moved: `{undo}`" if record else "Run the same command again to move the others.")
+            raise
         say(*map(str, failed))
         if record is not None and failed:
             record = reduce_record(record, made)
@@ -139,6 +133,7 @@ def check(
     """
     from ..bags.extract import Extractor
     from ..models.check.check import check_photos
+    from ..photos.moves import Move, Spot
 
     root, tests = photos.photos, test or []
     if moving != Moving():
@@ -149,15 +144,14 @@ def check(
         _tell({}, [], moving.carry_out(moving.moves(root), root), printing)
         return
     check_list(output)
-    page = report.file(default := Path(f"{base_name(root)}-check.html"))
-    bags, origin = cache.folder(root), origin_of([root])
+    page, origin = report.file(default := Path(f"{base_name(root)}-check.html")), origin_of([root])
     outputs, renewed = [(page, Kind.report), (output, Kind.suspects)], {} if report.report else {default: origin}
     check_written(outputs, [root, *tests], describing.network, force=force, renewed=renewed, columns=photos.named)
     others = _test_photos(photos, tests, is_moving=moving.move is not None)
     photos.tell_hints()
-    with cache.interruption(), progress_line("extract", printing.quiet) as progress:
+    with progress_line("extract", printing.quiet) as progress:
         extractor = Extractor(describing.recipe(), **machine.settings)
-        checked = check_photos(photos.source(), extractor, test=others, cache=bags, progress=progress)
+        checked = check_photos(photos.source(), extractor, test=others, cache=cache.folder, progress=progress)
     passed_over = checked.passed_over  # the advice says how to read such photos, too
     say(*(f"skipped {error}" for error in checked.skipped), *passed_over.sentences(advice=False))
     say(*([] if printing.quiet else passed_over.advice()))
@@ -170,8 +164,9 @@ def check(
     record = {"report": page and str(page), "list": output and str(output), **checked.plain()}
     done = {}
     if moving.move:
-        done = moving.carry_out(moving.moves_of_suspects(root, checked), root)
-        done["left"] = sum(not suspect.is_movable for suspect in checked.suspects)
+        names = [suspect.name for suspect in checked.suspects if suspect.is_movable]
+        done = moving.carry_out([Move(Spot(root, name), Spot(moving.move, name)) for name in names], root)
+        done["left"] = len(checked.suspects) - len(names)
     _tell(record, lines, done, printing, skipped=bool(checked.skipped or passed_over.types))
 
 
@@ -220,17 +215,15 @@ def _write_list(output: Path, checked: Checked) -> None:
 def _tell(
     record: dict[str, Any], lines: list[str], done: dict[str, Any], printing: Printing, *, skipped: bool = False
 ) -> None:
-    if printing.as_json:
-        show_json(record | done)
-    elif not printing.quiet:
-        show(*lines, indent=4)
-        if done:
-            show(f"moved {counted(done['moved'], 'photo')}" + (f"; {done['failed']:,} not" if done["failed"] else ""))
-        if done.get("left"):
-            left = counted(done["left"], "suspect stays", "suspects stay")
-            how = "say in a list of --output what is to become of each, and --apply it."
-            show(f"{left} in place for you to decide: {how}")
-        if done.get("undo"):
-            show("to undo:", f"  {done['undo']}")
+    if done:
+        failed = f"; {done['failed']:,} not" if done["failed"] else ""
+        lines.append(f"moved {counted(done['moved'], 'photo')}{failed}")
+    if done.get("left"):
+        left = counted(done["left"], "suspect stays", "suspects stay")
+        how = "say in a list of --output what is to become of each, and --apply it."
+        lines.append(f"{left} in place for you to decide: {how}")
+    printing.tell(record | done, *lines, indent=4)
+    if done.get("undo") and not (printing.quiet or printing.as_json):
+        show("to undo:", f"  {done['undo']}")  # on one line, since people copy it
     if skipped or done.get("failed"):
         raise typer.Exit(SKIPPED)

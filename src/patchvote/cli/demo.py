@@ -18,7 +18,7 @@ import typer
 from ..errors import PatchvoteError
 from ..utils.terminal import show
 from .options import Force, Machine
-from .output import csv_lines, interruption
+from .output import csv_lines
 
 if TYPE_CHECKING:
     from ..models.evidence import Evidence
@@ -43,9 +43,8 @@ def demo(
     machine: Machine,
 ) -> None:
     """Fit, test and explain a model on crops of a few real photos, and write it all into FOLDER."""
-    with interruption(f"interrupted. What {folder} holds is complete, and kept: run the same command again to go on."):
-        _make_folder(folder, force)
-        run(folder, machine)
+    _make_folder(folder, force)
+    run(folder, machine)
 
 
 def run(folder: Path, machine: Machine) -> None:

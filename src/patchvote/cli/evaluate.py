@@ -10,7 +10,7 @@ import typer
 
 from ..utils.file_kinds import Kind, origin_of
 from ..utils.remote import RemotePath, place
-from ..utils.terminal import counted, padded, printable, show, show_json, width
+from ..utils.terminal import counted, padded, printable, width
 from .options import Adapting, Cache, Cluster, ModelFile, Printing, Report
 from .output import leave, progress_line, tell_skipped
 from .photos import Labelled, base_name
@@ -42,14 +42,15 @@ def evaluate(
     printing: Printing,
 ) -> None:
     """Compare the answers of MODEL for labelled PHOTOS with their labels, and write a report."""
-    settings, bags, strangers = adapting.settings, cache.folder(), unknown or []
+    settings, strangers = adapting.settings, unknown or []
     path, names = model.model, (base_name(model.model), base_name(photos.photos))
     default = (Path() if isinstance(path, RemotePath) else path.parent) / f"{names[0]}-{names[1]}.html"
     page, origin = report.file(default), origin_of([path, photos.photos])
     with cluster.opened() as engine:
-        classifier = model.load(cluster, [photos.photos], cache=bags)
-        more: dict[str, Any] = {"renewed": {} if report.report else {default: origin}, "columns": photos.named}
-        model.check_written(classifier, [(page, Kind.report)], [photos.photos, *strangers], **more)
+        classifier = model.load(cluster, [photos.photos], cache=cache.folder)
+        outputs, renewed = [(page, Kind.report)], {} if report.report else {default: origin}
+        inputs = [photos.photos, *strangers]
+        model.check_written(classifier, outputs, inputs, renewed=renewed, columns=photos.named)
         photos.tell_hints()
         others = photos.sources(strangers)
         with progress_line("evaluate", printing.quiet) as progress:
@@ -60,14 +61,12 @@ def evaluate(
         known = f", {classifier.known:,} of which it had learned from" if classifier.known else ""
         measured = f"on {counted(len(scores), 'photo')} of {names[1]}{known}" + (f"; {change}" if change else "")
         classifier.report(page, title=f"{names[0]} on {names[1]}", measured=measured, origin=origin)
-    if printing.as_json:
-        show_json({"model": str(path), "report": page and str(page), **_record(classifier, scores)})
-    elif not printing.quiet:
-        show(*_scores_lines(scores))
-        if classifier.known:
-            known = counted(classifier.known, "of these photos was", "of these photos were")
-            show(f"{known} used for training: the accuracy on new photos will be lower.")
-        show(*filter(None, [change, page and f"wrote {page}"]))
+    lines = _scores_lines(scores)
+    if classifier.known:
+        known = counted(classifier.known, "of these photos was", "of these photos were")
+        lines.append(f"{known} used for training: the accuracy on new photos will be lower.")
+    lines += filter(None, [change, f"wrote {page}" if page else ""])
+    printing.tell({"model": str(path), "report": page and str(page), **_record(classifier, scores)}, *lines)
     leave(classifier)
 
 

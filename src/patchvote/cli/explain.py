@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,10 +63,10 @@ class Drawing:
 
     def folder(self, photos: Unlabelled) -> Path | None:
         """Return the folder of the pictures; None for one photo, whose picture is a file."""
-        is_one = len(photos.names) == 1 and photos.names == photos.photos
-        is_one = is_one and not photos.paths[0].is_dir() and not is_list(photos.paths[0])
-        is_file = self.output is None or not self.output.is_dir()
-        return None if is_one and is_file else self.output or _FOLDER
+        is_one = photos.names == photos.photos and len(photos.names) == 1
+        if is_one and not (photos.paths[0].is_dir() or is_list(photos.paths[0]) or (self.output or Path("a")).is_dir()):
+            return None
+        return self.output or _FOLDER
 
     def files(self, photos: Found, folder: Path | None) -> dict[int, Files]:
         """Return the files of each photo, by its identity; no two have the same name."""
@@ -84,31 +84,21 @@ class Drawing:
                 files[id(photo)]["arrays"] = arrays, Kind.arrays
         return files
 
-    def folders(self, folder: Path | None) -> list[Path]:
-        """Return the folders that are written into."""
-        return [path for path in (folder, folder and self.arrays) if path is not None]
-
-    def outputs(self, files: Iterable[Files], folder: Path | None) -> Outputs:
-        """Return what is written: folders that are new, and files in others."""
-        from ..photos.placing import check_folder
-
-        folders = self.folders(folder)
-        for path in folders:
-            check_folder(path)
-        new = [path for path in folders if not path.exists()]
-        inside = [file for one in files for file in one.values() if file[0].parent not in new]
-        return [*((path, Kind.picture) for path in new), *inside]
-
-    def make_folders(self, folder: Path | None) -> None:
-        """Make the folders that do not exist, unless a file was named in place of a folder, or the reverse."""
-        from ..utils.files import make_folder
-
+    def check_endings(self, folder: Path | None) -> None:
+        """Refuse a file that was named in place of a folder, and the reverse."""
         for option, path, ending in (("--output", self.output, ".png"), ("--arrays", self.arrays, ".npz")):
             if path is not None and not path.is_dir() and (path.suffix.lower() == ending) == (folder is not None):
                 what = f"writes a {ending} file" if folder is None else "is a folder for the files of several photos"
                 raise MistypedError(f"{option} {what}, got {path}.")
-        for path in self.folders(folder):
-            make_folder(path)
+
+    def new_folders(self, folder: Path | None) -> list[Path]:
+        """Return the folders to be made."""
+        from ..photos.placing import check_folder
+
+        folders = [path for path in (folder, folder and self.arrays) if path is not None]
+        for path in folders:
+            check_folder(path)
+        return [path for path in folders if not path.exists()]
 
     def write(self, evidence: Evidence, photo: Photo, files: Files, trained: Mapping[str, Photo]) -> list[str]:
         """Write the files of a photo; return which were written."""
@@ -141,21 +131,23 @@ def explain(
     from ..models.evidence import cannot_tell
     from ..models.report.captions import missing_sentence
     from ..photos.find import find_photos
+    from ..utils.files import make_folder
 
     folder = drawing.folder(photos)
     classifier = model.load(machine, photos.paths)
     if drawing.training is not None and not classifier.model.scorer.remembers:
-        raise MistypedError(
-            f"--photos can be used only with a model of a voter that stores parts of photos (nbnn); {model.model} has "
-            "none."
-        )
+        raise MistypedError(f"--photos needs a model of a voter that stores parts of photos (nbnn), not {model.model}.")
     found = photos.found() if folder is None else outside(folder, photos.found())
     files = drawing.files(found, folder)
     read = [path for path in photos.paths if not path.is_dir()]  # pictures may be in a folder of photos
     read += [photo.source for photo in found if isinstance(photo.source, Path)]
-    outputs = drawing.outputs(files.values(), folder)
+    new = drawing.new_folders(folder)
+    inside = [file for one in files.values() for file in one.values() if file[0].parent not in new]
+    outputs: Outputs = [*((path, Kind.picture) for path in new), *inside]
     model.check_written(classifier, outputs, [drawing.training, *read], columns=photos.named)
-    drawing.make_folders(folder)
+    drawing.check_endings(folder)
+    for path in new:
+        make_folder(path)
     trained = {} if drawing.training is None else {photo.name: photo for photo in find_photos(drawing.training)}
     captions: list[str] = []
     for evidence in classifier.explain_each(found, drawing.label[0] if drawing.label else None):

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from ..utils.file_kinds import Kind
-from ..utils.terminal import show, show_json
 from .options import ModelFile, Printing, check_order, check_written
 from .output import size
 
@@ -30,10 +29,9 @@ def export(
     network = model.network or beside(read.recipe.network, path)
     check_written([(output, Kind.graph)], [path], network, force=model.force)
     graph = export_model(read, output, network=network)
-    opset = graph.opset_import[0].version
-    outputs = [value.name for value in graph.graph.output]
-    if printing.as_json:
-        show_json({"model": str(path), "file": str(output), "opset": opset, "outputs": outputs})
-    elif not printing.quiet:
-        show(f"wrote {output} ({size(output)}), opset {opset}")
-        show(f"input: photo, uint8 (height, width, 3), RGB; outputs: {', '.join(outputs)}; classes: in the metadata")
+    opset, outputs = graph.opset_import[0].version, [value.name for value in graph.graph.output]
+    printing.tell(
+        {"model": str(path), "file": str(output), "opset": opset, "outputs": outputs},
+        f"wrote {output} ({size(output)}), opset {opset}",
+        f"input: photo, uint8 (height, width, 3), RGB; outputs: {', '.join(outputs)}; classes: in the metadata",
+    )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..utils.remote import place
-from ..utils.terminal import counted, say, show, show_json
-from .options import KEPT, Cluster, Describing, MistypedError, Printing, numbers_of
-from .output import SKIPPED, interruption, progress_line, tell_one_scale
+from ..utils.terminal import counted, say
+from .options import Cluster, Describing, MistypedError, Printing, numbers_of
+from .output import SKIPPED, progress_line, tell_one_scale
 from .photos import Labelled
 
 if TYPE_CHECKING:
@@ -84,21 +84,20 @@ def extract(
     from ..bags.fill import fill
 
     recipe, found = describing.recipe(), photos.found()
-    with interruption(f"interrupted. {KEPT}"), cluster.opened() as engine:
+    with cluster.opened() as engine:
         extractor = Extractor(recipe, **cluster.settings)
         if not printing.quiet:
             tell_one_scale(extractor)
         with progress_line("extract", printing.quiet) as progress:
-            more: dict[str, Any] = {"dtype": dtype, "strict": strict, "engine": engine}
-            more["progress"] = lambda filled: progress("extract", filled.done, filled.photos)
-            filled = fill(store, found, extractor, **more)
+
+            def tell(filled: StoreFilled) -> None:
+                progress("extract", filled.done, filled.photos)
+
+            filled = fill(store, found, extractor, dtype=dtype, strict=strict, engine=engine, progress=tell)
     say(*filled.damaged, *(f"skipped {error}" for error in filled.skipped), *found.passed_over.sentences())
-    if printing.as_json:
-        skipped = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
-        record = vars(filled) | {"skipped": skipped, "passed_over": found.passed_over.plain()}
-        show_json({"store": str(store), **record})
-    elif not printing.quiet:
-        show(_sentence(filled, store))
+    skipped = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
+    record = vars(filled) | {"skipped": skipped, "passed_over": found.passed_over.plain()}
+    printing.tell({"store": str(store), **record}, _sentence(filled, store))
     if filled.skipped or found.passed_over.types:
         raise typer.Exit(SKIPPED)
 

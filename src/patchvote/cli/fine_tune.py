@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..errors import PatchvoteError
 from ..utils.file_kinds import Kind
-from ..utils.terminal import ANYTIME, show, show_json
 from .fit import Fitting, fit_lines, record_of, write_report
-from .options import KEPT, Machine, NewModel, Printing, numbers_of
-from .output import interruption, leave, progress_line, tell_skipped
+from .options import Machine, NewModel, Printing, numbers_of
+from .output import leave, progress_line, tell_skipped
 from .photos import Labelled, base_name
 
 
@@ -37,7 +35,8 @@ def fine_tune(
     """Tune the last stage of a network for the classes in PHOTOS, and write MODEL; needs the extra torch.
 
     The tuned network is kept if it is better than the frozen one on photos that were held out, and is then written
-    beside MODEL. Tuning pays with many photos, about a hundred per class.
+    beside MODEL. Tuning pays with many photos, about a hundred per class. Interrupted, the same command continues after
+    the last finished pass.
     """
     from ..bags.boxes import Dense
     from ..bags.recipe import Recipe
@@ -48,35 +47,21 @@ def fine_tune(
         raise PatchvoteError("fine-tune needs torch. Install it with: pip install 'patchvote[torch]'") from None
     all_sides = numbers_of("--sides", sides)
     beside = [(model.with_suffix(".onnx"), Kind.graph), (model.with_suffix(".toml"), Kind.settings)]
-    fitting.folder(photos.photos)
     page = fitting.check(photos, model, network, beside=beside)
     checkpoint = model.with_name(f"{base_name(model)}-tuning.safetensors")
     tuning = TuningSettings(start=start or "", sides=all_sides, passes=passes, seed=fitting.seed)
-    with interruption(lambda: f"{ANYTIME} {_kept(checkpoint, fitting.no_cache)}"):
-        classifier = fitting.classifier(Recipe(network, Dense(all_sides)), machine, photos)
-        with progress_line("extract", printing.quiet) as progress:
-            result = tune_or_keep(
-                classifier, photos.source(), settings=tuning, checkpoint=checkpoint, progress=progress
-            )
+    classifier = fitting.classifier(Recipe(network, Dense(all_sides)), machine)
+    with progress_line("extract", printing.quiet) as progress:
+        result = tune_or_keep(classifier, photos.source(), settings=tuning, checkpoint=checkpoint, progress=progress)
     classifier = result.classifier
     tell_skipped(classifier)
     written = [str(path) for path in result.save(model)]
     checkpoint.unlink(missing_ok=True)
     write_report(classifier, page, photos, model)
-    if printing.as_json:
-        compared = None if result.comparison is None else vars(result.comparison)
-        files = {"model": str(model), "network": written[1] if result.is_tuned else None}
-        record = {**files, "report": page and str(page), "tuned": result.is_tuned, "compared": compared}
-        show_json({**record, **record_of(classifier)})
-    elif not printing.quiet:
-        show(*fit_lines(classifier), result.sentence, f"wrote {model}" + (f" and {page}" if page else ""))
-        if result.is_tuned:
-            show(f"its network is {written[1]}, with {written[2]}: keep them beside {model}.")
+    compared = None if result.comparison is None else vars(result.comparison)
+    files = {"model": str(model), "network": written[1] if result.is_tuned else None, "report": page and str(page)}
+    lines = [*fit_lines(classifier), result.sentence, f"wrote {model}" + (f" and {page}" if page else "")]
+    if result.is_tuned:
+        lines.append(f"its network is {written[1]}, with {written[2]}: keep them beside {model}.")
+    printing.tell({**files, "tuned": result.is_tuned, "compared": compared, **record_of(classifier)}, *lines)
     leave(classifier)
-
-
-def _kept(checkpoint: Path, no_cache: bool) -> str:
-    """Return what an interrupted tuning keeps."""
-    if checkpoint.exists():
-        return f"The finished passes are kept in {checkpoint}: run the same command again to continue after them."
-    return "" if no_cache else KEPT

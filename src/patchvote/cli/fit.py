@@ -11,7 +11,7 @@ import typer
 
 from ..utils.file_kinds import Kind
 from ..utils.remote import place
-from ..utils.terminal import counted, show, show_json, some
+from ..utils.terminal import counted, some
 from ..voters.registry import OWN
 from .options import (
     Cache,
@@ -20,7 +20,6 @@ from .options import (
     Force,
     Insist,
     Machine,
-    MistypedError,
     NewModel,
     Printing,
     Report,
@@ -60,27 +59,19 @@ class Fitting(Cache, Report):
         beside: Iterable[tuple[Path, Kind]] = (),
     ) -> Path | None:
         """Refuse arguments that cannot be meant, and print what looks wrong; return the file of the report."""
-        from ..photos.formats import endings
-        from ..photos.manifests import ENDINGS as LISTS
-
         check_order(model, [photos.photos])
         page = self.file(model.parent / f"{base_name(model)}.html")
         outputs = [(model, Kind.model), (page, Kind.report), *beside]
         check_written(outputs, [photos.photos, *others], network, force=self.force, columns=photos.named)
-        if model.suffix.lower() in (*endings(), *LISTS, ".html"):
-            raise MistypedError(
-                f"{model} has the ending of another type of file: write {model.with_suffix('.patchvote')} instead."
-            )
         photos.tell_hints(2)
         return page
 
-    def classifier(self, recipe: Recipe | str, machine: Machine, photos: Labelled) -> ImageClassifier:
+    def classifier(self, recipe: Recipe | str, machine: Machine) -> ImageClassifier:
         """Return a classifier with these settings."""
         from ..classifier import ImageClassifier
 
-        cache = self.folder(photos.photos)
         settings: dict[str, Any] = {"budget": self.budget, "seed": self.seed, **machine.settings}
-        return ImageClassifier(recipe, voter=self.voter, cache=cache, **settings)
+        return ImageClassifier(recipe, voter=self.voter, cache=self.folder, **settings)
 
 
 def fit(
@@ -106,10 +97,9 @@ def fit(
 ) -> None:
     """Learn to tell apart the classes in PHOTOS (one folder per class), and write MODEL and a report."""
     check_insist(insist, target, "--target")
-    fitting.folder(photos.photos)
     page = fitting.check(photos, model, describing.network, [target])
-    with fitting.interruption(), cluster.opened() as engine:
-        classifier = fitting.classifier(describing.recipe(), cluster, photos)
+    with cluster.opened() as engine:
+        classifier = fitting.classifier(describing.recipe(), cluster)
         if not printing.quiet:
             tell_one_scale(classifier.extractor)
         with progress_line("extract", printing.quiet) as progress:
@@ -118,10 +108,9 @@ def fit(
     tell_skipped(classifier)
     classifier.save(model, memory=not no_memory)
     write_report(classifier, page, photos, model)
-    if printing.as_json:
-        show_json({"model": str(model), "report": page and str(page), **record_of(classifier)})
-    elif not printing.quiet:
-        show(*fit_lines(classifier), f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
+    wrote = f"wrote {model} ({size(model)})" + (f" and {page}" if page else "")
+    record = {"model": str(model), "report": page and str(page), **record_of(classifier)}
+    printing.tell(record, *fit_lines(classifier), wrote)
     leave(classifier)
 
 

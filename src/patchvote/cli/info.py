@@ -12,7 +12,7 @@ import typer
 from ..errors import PatchvoteError
 from ..utils.remote import place
 from ..utils.terminal import counted, emit, printable, show, show_json
-from .options import MistypedError, Printing
+from .options import Printing
 from .output import SKIPPED, bytes_text, size
 
 
@@ -35,9 +35,6 @@ def info(
             f"{path} is neither a model nor a store: there is no such file or folder.{near_path(path)}"
         )
     if path.is_dir():
-        if card or photos:
-            what = "--card prints the card" if card else "--photos prints the training photos"
-            raise MistypedError(f"{what} of a model, and {path} is a folder.")
         from ..bags.shards import shard_files
 
         if not shard_files(path):

@@ -20,18 +20,13 @@ import typer
 from ..engines import EngineName, opened_engine
 from ..errors import PatchvoteError
 from ..utils.file_kinds import Kind, kind_of
-from ..utils.remote import RemotePath, place
-from ..utils.terminal import ANYTIME
-from .output import interruption
+from ..utils.remote import place
+from ..utils.terminal import show, show_json
 
 if TYPE_CHECKING:
     from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
     from ..utils.engine import Engine
-
-KEPT = "What was extracted is kept: run the same command again to continue."
-_MAX_SEED = 2**32 - 1  # the largest seed that a classifier accepts
-
 
 Outputs = Sequence[tuple[Path | None, Kind]]  # files that a command writes
 
@@ -44,15 +39,13 @@ NewModel = Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="F
 ChangedModel = Annotated[
     Path | None, typer.Option("--output", help="File to write.", show_default="MODEL itself, once all is done")
 ]
-Seed = Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Seed of all random choices.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of all random choices.")]
 Insist = Annotated[
     bool, typer.Option("--insist", help="Adapt even if it looks unsafe: you know that the photos show MODEL's classes.")
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace a model or report, or a file that patchvote did not write.")
 ]
-
-
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")]
 
 
@@ -68,6 +61,13 @@ class Printing:
         check_list(output)
         if output is not None and self.as_json:
             raise MistypedError("--json prints and --output writes a file: leave one out. A .jsonl file holds JSON.")
+
+    def tell(self, record: dict[str, Any], *lines: str, indent: int = 0) -> None:
+        """Print the result: the record as JSON, or the lines for people."""
+        if self.as_json:
+            show_json(record)
+        elif not self.quiet:
+            show(*lines, indent=indent)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,25 +153,12 @@ class Cache:
         bool, typer.Option("--no-cache", help="Keep nothing of what the network computes, and use nothing kept.")
     ] = False
 
-    def folder(self, photos: Path | None = None) -> Path | bool | None:
-        """Return the folder, None for the default, False for no cache; refuse one among the class folders."""
-        if self.cache is None:
-            return False if self.no_cache else None
-        if self.no_cache:
+    @property
+    def folder(self) -> Path | bool | None:
+        """The folder, None for the default, False for no cache."""
+        if self.cache is not None and self.no_cache:
             raise MistypedError("--cache and --no-cache exclude each other: leave one of them out.")
-        if photos is not None and not isinstance(photos, RemotePath) and photos.is_dir():
-            path, root = self.cache.resolve(), photos.resolve()
-            below = path.relative_to(root).parts if path.is_relative_to(root) else (".",)
-            if not any(name.startswith(".") for name in below):  # hidden folders are no classes
-                raise MistypedError(
-                    f"--cache {self.cache} is inside of {photos}, among the folders of its classes: name a folder "
-                    "elsewhere."
-                )
-        return self.cache
-
-    def interruption(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which Ctrl-C says that what was extracted is kept, unless nothing is."""
-        return interruption(ANYTIME if self.no_cache else f"{ANYTIME} {KEPT}")
+        return False if self.no_cache else self.cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,9 +266,7 @@ def numbers_of(option: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise MistypedError(
-            f"{option} takes whole numbers separated by commas, such as 224,448; got {text!r}."
-        ) from None
+        raise MistypedError(f"{option} takes whole numbers and commas, such as 224,448; got {text!r}.") from None
 
 
 def check_order(model: Path, photos: Sequence[Path]) -> None:

@@ -11,14 +11,13 @@ import dataclasses
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..utils.terminal import (
-    PRESSED,
     Pace,
     Progress,
     columns_of,
@@ -48,26 +47,6 @@ _MOST_NAMES = 0.9  # share of the photos whose names are to fit beside their ans
 _GAP = "  "
 _HEADS = ("photo", "class", "probability", "likeliest", "next likeliest")
 _UNREADABLE = "cannot be read"  # longer than "none of these"
-
-
-# --- while a command runs ---------------------------------------------------------------------------------------------
-
-
-class Interrupted(Exception):  # noqa: N818 - not an error
-    """The user pressed Ctrl-C; the message says what happened to the results so far."""
-
-
-@contextlib.contextmanager
-def interruption(text: str | Callable[[], str]) -> Iterator[None]:
-    """On Ctrl-C within the block, raise `Interrupted` with this text, or with what a function then returns."""
-    try:
-        yield
-    except Interrupted:
-        raise
-    except (KeyboardInterrupt, Exception) as error:
-        if isinstance(error, KeyboardInterrupt) or PRESSED:  # a library may have replaced the exception
-            raise Interrupted(text if isinstance(text, str) else text()) from None
-        raise
 
 
 @contextlib.contextmanager
@@ -102,9 +81,6 @@ def tell_one_scale(extractor: Extractor) -> None:
             f"{extractor.recipe.network.partition('@')[0]} takes images of {fixed[1]} x {fixed[0]} pixels only: photos "
             "are seen at one scale, and resized to it whatever their proportions."
         )
-
-
-# --- at its end -------------------------------------------------------------------------------------------------------
 
 
 def tell_skipped(classifier: ImageClassifier) -> None:

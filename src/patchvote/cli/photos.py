@@ -30,39 +30,30 @@ if TYPE_CHECKING:
     from ..photos.manifests import Columns
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Columns:
-    """The columns of lists."""
+_Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="file=…,label=…", help="Columns of a .csv or .jsonl in which file_name and label have other names."
+    ),
+]
 
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="file=…,label=…", help="Columns of a .csv or .jsonl in which file_name and label have other names."
-        ),
-    ] = None
 
-    @property
-    def paths(self) -> list[Path]:
-        """What the photos are read from."""
-        raise NotImplementedError
+def _named(columns: str | None, paths: list[Path]) -> Columns | None:
+    """Return the columns that were named."""
+    from ..photos.manifests import Columns
 
-    @functools.cached_property
-    def named(self) -> Columns | None:
-        """Columns that were named."""
-        from ..photos.manifests import Columns
-
-        if self.columns is None:
-            return None
-        if not any(map(is_list, self.paths)):
-            raise MistypedError("--columns can be used only with a .csv or .jsonl that lists photos.")
-        try:
-            return Columns.parse(self.columns)
-        except PatchvoteError as error:
-            raise MistypedError(f"--columns: {error}") from None
+    if columns is None:
+        return None
+    if not any(map(is_list, paths)):
+        raise MistypedError("--columns can be used only with a .csv or .jsonl that lists photos.")
+    try:
+        return Columns.parse(columns)
+    except PatchvoteError as error:
+        raise MistypedError(f"--columns: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Labelled(_Columns):
+class Labelled:
     """A collection of photos, and the columns of lists."""
 
     photos: Annotated[
@@ -73,11 +64,12 @@ class Labelled(_Columns):
             help="A folder (one folder per class), or a .csv or .jsonl with file_name and label.",
         ),
     ]
+    columns: _Columns = None
 
-    @property
-    def paths(self) -> list[Path]:
-        """The collection."""
-        return [self.photos]
+    @functools.cached_property
+    def named(self) -> Columns | None:
+        """Columns that were named."""
+        return _named(self.columns, [self.photos])
 
     def source(self, path: Path | None = None) -> Path | Found:
         """Return the photos of a list whose columns were named, by default those of PHOTOS; any other path itself."""
@@ -118,19 +110,23 @@ class Labelled(_Columns):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Unlabelled(_Columns):
+class Unlabelled:
     """Photos in files, folders and lists, by arguments or from standard input."""
 
     photos: Annotated[
         list[str],
         typer.Argument(metavar="PHOTOS", help="Photos, folders or lists; - reads paths from standard input."),
     ]
+    columns: _Columns = None
+
+    @functools.cached_property
+    def named(self) -> Columns | None:
+        """Columns that were named."""
+        return _named(self.columns, self.paths)
 
     @functools.cached_property
     def names(self) -> list[str]:
         """Paths as they were typed; those that standard input lists and that patterns match."""
-        if "-" in self.photos and len(self.photos) > 1:
-            raise MistypedError("- reads paths from standard input, and stands alone; a file of that name is ./-.")
         if self.photos == ["-"]:
             return listed_paths(sys.stdin)
         return [path for word in self.photos for path in _expanded(word)]
@@ -189,12 +185,10 @@ def joined(parts: Iterable[tuple[str, Path | Found]]) -> Found:
     return found
 
 
-def listed_paths(stream: TextIO | None) -> list[str]:
+def listed_paths(stream: TextIO) -> list[str]:
     """Return the paths that standard input lists, one per line."""
     from ..photos.manifests import lines
 
-    if stream is None:
-        raise PatchvoteError("standard input is closed, so it names no photo. Give paths instead of -.")
     if isinstance(stream, io.TextIOWrapper):  # file names are bytes, whatever the locale
         stream.reconfigure(errors="surrogateescape")
     names = [line.strip() for line in lines(stream, "standard input") if line.strip()]

@@ -13,16 +13,8 @@ import typer
 
 from ..utils.file_kinds import Kind
 from ..utils.terminal import counted, say
-from .options import (
-    Adapting,
-    Cache,
-    Cluster,
-    MistypedError,
-    ModelFile,
-    Output,
-    Printing,
-)
-from .output import FAILED, SKIPPED, Wanted, interruption, print_answers, progress_line
+from .options import Adapting, Cache, Cluster, MistypedError, ModelFile, Output, Printing
+from .output import FAILED, SKIPPED, Wanted, print_answers, progress_line
 from .photos import Unlabelled, outside
 
 if TYPE_CHECKING:
@@ -31,7 +23,6 @@ if TYPE_CHECKING:
     from ..models.sorting import Sorter
 
 Counts = collections.Counter[str]  # of photos: all, and those that were not read or were rejected
-_WHOLE = "Answers that were printed, and files that were written, are complete."
 _MAX_REASONS = 5  # photos that could not be sorted of which the reason is printed
 
 
@@ -86,10 +77,9 @@ def predict(
     """Predict the classes of PHOTOS: a table on a terminal, CSV in a pipe or a file."""
     printing.check_output(output)
     sorting.check()
-    settings, bags = adapting.settings, cache.folder()
-    counts: Counts = collections.Counter()
+    settings, counts = adapting.settings, Counts()
     with cluster.opened() as engine:
-        classifier = model.load(cluster, photos.paths, cache=bags)
+        classifier = model.load(cluster, photos.paths, cache=cache.folder)
         model.check_written(classifier, [(output, Kind.answers)], photos.inputs(), columns=photos.named)
         found = photos.found()
         if sorting.sort_into is not None:
@@ -107,10 +97,7 @@ def predict(
         names, wanted = [photo.name for photo in found], Wanted(classifier.classes, top or 0, every)
         more = {"adapted": is_adapted} if adapting.adapt else {}
         try:
-            with interruption(
-                lambda: f"interrupted after {counts['all']:,} of {counted(len(found), 'photo')}. {_WHOLE}"
-            ):
-                print_answers(answers, names, wanted, output, printing, more)
+            print_answers(answers, names, wanted, output, printing, more)
         finally:  # after Ctrl-C as well: every photo that was sorted is whole
             if sorter is not None:
                 _tell_sorted(sorter, printing.quiet)

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show
-from .options import Machine, MistypedError
+from .options import Machine
 
 _NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # modules of the extra
 _MAX_TOKEN_FILE = 10_000  # bytes
@@ -47,12 +47,6 @@ def serve(
     from ..web.settings import Limits, Settings, data_folder
 
     check_device(machine.device)
-    if network is not None and not model:
-        raise MistypedError("--network is the network of MODEL, and there is none here: name the model, too.")
-    if data is not None and data.exists() and not data.is_dir():
-        raise MistypedError(
-            f"--data takes a folder for what is taught, and {data} is a file. To ask a model, leave out --data."
-        )
     settings = Settings(
         data=data or data_folder(),
         models=tuple(model or ()),

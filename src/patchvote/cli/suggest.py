@@ -42,7 +42,7 @@ def suggest(
     printing.check_output(output)
     if copy_into is not None:
         check_folder(copy_into)
-    classifier = model.load(machine, photos.paths, cache=cache.folder())
+    classifier = model.load(machine, photos.paths, cache=cache.folder)
     model.check_written(classifier, [(output, Kind.answers)], photos.inputs(), columns=photos.named)
     found = photos.found()
     with progress_line("predict", printing.quiet) as progress:

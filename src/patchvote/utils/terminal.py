@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import io
 import json
 import os
@@ -39,9 +38,9 @@ _FORMULA = re.compile('(^|;)(?=[\\s"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])')
 _UNITS = {"choose": "settings", "vote": "cells", "fine-tune": "passes"}  # what a stage counts, if not photos
 
 # Nothing has begun before the command is there. Files are renamed when they are complete, so the second holds whenever
-# Ctrl-C comes; long parts of a command say more.
+# Ctrl-C comes.
 BEFORE = "interrupted; nothing was done."
-ANYTIME = "interrupted. Files that were written are complete; all others are as they were."
+ANYTIME = "interrupted. Files that were written are complete, all others are as they were; what was cached is kept."
 
 
 class Pressed:
@@ -225,14 +224,11 @@ def _standard_output() -> Iterator[None]:
     except BrokenPipeError:
         raise ReaderGone from None
     except OSError as error:
-        reason = "it is closed" if error.errno == errno.EBADF else error.strerror or error
-        raise PatchvoteError(f"standard output cannot be written: {reason}.") from error
+        raise PatchvoteError(f"standard output cannot be written: {error.strerror or error}.") from error
 
 
 def say(*lines: object) -> None:
     """Print messages to standard error, which are not the result; they are dropped where it is closed or full."""
-    if sys.stderr is None:  # print would write to standard output instead
-        return
     with contextlib.suppress(OSError, ValueError):
         for line in lines:
             print(*_fitted(printable(line), sys.stderr, 0), sep="\n", file=sys.stderr, flush=True)  # noqa: T201
