@@ -1,7 +1,7 @@
 """The learning curve: how accurate a voter is that learns from a part of the photos, and whether more would help.
 
-The answers of a voter that learned from a quarter or half of the photos are those for the other photos, all left out
-together: the equations of the regression give them without another training (`voters.ridge`). From half to all of the
+The answers of a voter that learned from a quarter or half of the photos follow from the equations of the regression,
+without another training (`voters.ridge`). From half to all of the
 photos the errors shrink by some factor; the same factor is expected of twice as many. That is a guess from two points,
 and is worded as one.
 """
@@ -57,8 +57,7 @@ def _right_of_part(voter: Any, numbers: Numbers, groups: Numbers, share: float, 
     for number in np.unique(numbers):
         rows = rng.permutation(np.flatnonzero(numbers == number))
         kept[rows[: max(1, round(share * len(rows)))]] = True
-    together = np.where(kept, np.arange(len(numbers)), -1)
-    answers = voter.solved_.ridge.left_out(voter.alphas_, together)
+    answers = voter.solved_.ridge.learned_from(voter.alphas_, np.flatnonzero(kept))
     asked = ~kept & ~np.isin(groups, groups[kept])
     return np.asarray(answers[asked].argmax(axis=1) == numbers[asked])
 

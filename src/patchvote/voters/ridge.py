@@ -130,6 +130,21 @@ class Ridge:
             answers[impossible] = np.nan
             yield answers
 
+    def learned_from(self, alpha: Strengths, kept: Numbers) -> Floats:
+        """Return the answers for all photos had only some been learned, ``(photos, classes)``.
+
+        As `left_out` of all others; solved for the photos that are kept, which is faster where they are few.
+        """
+        count, each, vectors = len(self.weight), np.atleast_1d(alpha), self.vectors / self._root
+        gram = (vectors * self.values) @ vectors[kept].T
+        wanted = np.column_stack([self.targets[kept], np.ones(len(kept))])
+        answers = np.zeros(self.targets.shape)
+        for strength in each:
+            solved = np.linalg.solve(gram[kept] + np.diag(count * strength / self.weight[kept]), wanted)
+            intercept = solved[:, :-1].sum(axis=0) / solved[:, -1].sum()
+            answers += gram @ (solved[:, :-1] - solved[:, -1:] * intercept) + intercept
+        return np.asarray(np.round(answers / len(each), _DECIMALS))
+
     def unlike(self, alpha: float, groups: Numbers) -> Floats:
         """Return the leverage of each photo over 1 less it, had it been left out together with its group."""
         kept = self.values / (self.values + len(self.weight) * alpha)
