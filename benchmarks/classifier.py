@@ -91,7 +91,7 @@ def write_graph(folder: Path) -> Path:
 
 
 def measure_fit_command(photos: list[Photo], folder: Path, times: int) -> list[Record]:
-    """Measure the whole command `fit` of some photos beside the bare network, with and without a cache, and its file."""
+    """Measure the command `fit` of some photos beside the bare network, with and without a cache, and its file."""
     source = folder / "photos"
     for number, photo in enumerate(photos):
         target = source / str(photo.label) / f"{number:06d}{Path(photo.name).suffix}"
