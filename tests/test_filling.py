@@ -263,7 +263,7 @@ def test_the_leavings_of_a_dead_process_are_cleared_and_those_of_a_living_one_ar
     left = store / f".writing-{'0' * 32}"
     left.touch()  # nobody holds its lock
     os.utime(left, (0, 0))
-    with temporary_file(store) as (path, _):
+    with temporary_file(store, lambda path: None) as (path, _):
         os.utime(path, (0, 0))
         fill(store, photos, extractor)
         assert {path.name for path in store.iterdir() if path.name.startswith(".")} == {path.name}

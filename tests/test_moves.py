@@ -66,9 +66,9 @@ def test_a_record_is_undone_only_with_its_own_folders(photos, tmp_path):
     make(moves)
     other.mkdir()
     for folders, says in (
-        ((photos, other), f"has moved photos into '{away}', and --move names {other}"),
-        ((photos, None), f"into another folder, '{away}': name that folder with --move"),
-        ((other, away), f"has moved photos of '{photos}', and PHOTOS is {other}"),
+        ((photos, other), f"is of the folder '{away}', and --move is {other}"),
+        ((photos, None), f"moved a photo into '{away}': name that folder with --move"),
+        ((other, away), f"is of the folder '{photos}', and PHOTOS is {other}"),
     ):
         with pytest.raises(PatchvoteError, match=says):
             read_record(record, *folders)

@@ -85,10 +85,10 @@ def _token(path: Path | None) -> str:
     """Return the token of a file, or of the environment: a command line could be read by everybody on the machine."""
     if path is None:
         return os.environ.get("PATCHVOTE_TOKEN", "").strip()
-    from ..utils.files import read_text
+    from ..utils.files import read_bytes
 
     try:
-        token = read_text(path, _MAX_TOKEN_FILE).strip()
+        token = read_bytes(path, _MAX_TOKEN_FILE).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise PatchvoteError(f"{path}: the token cannot be read: {reason}.") from None

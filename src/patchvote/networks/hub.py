@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NetworkError, first_line
-from ..utils.files import read_text
+from ..utils.files import read_bytes
 from ..utils.schema import brief
 from .base import Activation, NetworkSpec, Preprocessing
 from .feature_map import OnnxSettings, three_numbers
@@ -259,7 +259,7 @@ def _table(name: HubName, file: str, local: bool) -> dict[str, Any]:
 def read_settings(path: str | Path) -> dict[str, Any]:
     """Return the content of an untrusted JSON file, which must be a table."""
     try:
-        table = json.loads(read_text(path, _MAX_BYTES))
+        table = json.loads(read_bytes(path, _MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise NetworkError(f"{path} is not a JSON file: {first_line(error)[:200]}") from None
     if not isinstance(table, dict):

@@ -13,9 +13,8 @@ import dataclasses
 import errno
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import PatchvoteError, PhotoError
 from ..utils.files import write_file
@@ -63,13 +62,13 @@ class Move:
 
 def plan(wanted: Iterable[Move]) -> list[Move]:
     """Return the moves with targets that are free: no photo takes the name of a file, or that of another move."""
-    moves, taken = [], set()
+    moves: list[Move] = []
+    taken: set[Path] = set()
     for move in wanted:
-        root, name, number = move.target.root, move.target.name, 2
-        while (root, name) in taken or os.path.lexists(root / name):
-            name, number = numbered(Path(move.target.name), number).as_posix(), number + 1
-        taken.add((root, name))
-        moves.append(Move(move.source, Spot(root, name)))
+        root = move.target.root
+        path = next(path for path in numbered(move.target.path) if path not in taken and not os.path.lexists(path))
+        taken.add(path)
+        moves.append(Move(move.source, Spot(root, path.relative_to(root).as_posix())))
     return moves
 
 
@@ -82,19 +81,13 @@ def make(moves: Iterable[Move]) -> tuple[list[Move], list[PhotoError]]:
             move.target.check()
             move.target.path.parent.mkdir(parents=True, exist_ok=True)
             move_new(move.source.path, move.target.path)
-        except FileNotFoundError:  # of the photo, or of a folder that cannot be made
-            is_there = os.path.lexists(move.source.path)
-            folder = f"{move.target.path.parent} cannot be made."
-            failed.append(_not_moved(move, folder if is_there else "it is not there. Was it moved before?"))
         except OSError as error:
-            failed.append(_not_moved(move, f"{error.strerror or error}."))
+            is_gone = isinstance(error, FileNotFoundError) and not os.path.lexists(move.source.path)
+            reason = "it is not there. Was it moved before?" if is_gone else f"{error.strerror or error}."
+            failed.append(PhotoError(str(move.source.path), f"it was not moved: {reason}"))
         else:
             made.append(move)
     return made, failed
-
-
-def _not_moved(move: Move, reason: str) -> PhotoError:
-    return PhotoError(str(move.source.path), f"it was not moved: {reason}")
 
 
 def _check_photo(spot: Spot) -> None:
@@ -107,9 +100,7 @@ def _check_photo(spot: Spot) -> None:
 
 def write_record(path: Path, moves: Sequence[Move]) -> Path:
     """Write moves that are about to be made; return the file, whose name has a number if it was taken."""
-    number, first = 2, path
-    while os.path.lexists(path):
-        path, number = numbered(first, number), number + 1
+    path = next(free for free in numbered(path) if not os.path.lexists(free))
     _write_lines(path, moves)
     return path
 
@@ -132,9 +123,8 @@ def _write_lines(path: Path, moves: Iterable[Move]) -> None:
 
 def _line(move: Move) -> dict[str, str | bool]:
     has_left = move.target.root != move.source.root
-    line: dict[str, str | bool] = {_MARK: has_left, "was": move.source.name, "is": move.target.name}
-    line["of"] = os.path.realpath(move.source.root)
-    return line | {"into": os.path.realpath(move.target.root)} if has_left else line
+    line = {_MARK: has_left, "was": move.source.name, "is": move.target.name, "of": os.path.realpath(move.source.root)}
+    return line | ({"into": os.path.realpath(move.target.root)} if has_left else {})
 
 
 def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
@@ -146,41 +136,35 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
     if path.suffix.lower() not in ENDINGS:  # a model, say: the reader of lists would talk of lists
         raise PatchvoteError(f"{path} is not a record of moves, which ends in .jsonl. {_WRITTEN}")
     for number, row in read_manifest(path):
+        where = f"{path}: line {number}"
         if (problem := _LINE(row)) is not None:
-            raise PatchvoteError(
-                f"{path} is not a record of moves: line {number} has other fields ({problem.lstrip('.')}). {_WRITTEN}"
-            )
-        _check_folders(path, row, photos, moved)
-        move = Move(Spot(moved if row[_MARK] and moved is not None else photos, row["is"]), Spot(photos, row["was"]))
+            raise PatchvoteError(f"{path} is not a record of moves: line {number}{problem}. {_WRITTEN}")
+        _check_folder(where, "PHOTOS", row.get("of"), photos)
+        root = photos
+        if row[_MARK]:
+            if moved is None:
+                into = f"{row.get('into', 'another folder')!r:.300}"
+                raise PatchvoteError(f"{where} moved a photo into {into}: name that folder with --move.")
+            _check_folder(where, "--move", row.get("into"), moved)
+            root = moved
+        move = Move(Spot(root, row["is"]), Spot(photos, row["was"]))
         try:
             move.source.check()
             move.target.check()
         except OSError as error:
-            raise PatchvoteError(f"{path}: line {number}: {error.strerror}.") from error
+            raise PatchvoteError(f"{where}: {error.strerror}.") from error
         moves.append(move)
     return moves[::-1]
 
 
-def _check_folders(path: Path, row: Mapping[str, Any], photos: Path, moved: Path | None) -> None:
-    """Refuse a line of a record that is of other folders than the user names.
+def _check_folder(where: str, argument: str, recorded: str | None, named: Path) -> None:
+    """Refuse a line of another folder than the user names.
 
     A folder that is not there any more may have been renamed: then the user knows better.
     """
-    of, into = row.get("of"), row.get("into")
-    if of and not _may_be(Path(of), photos):
-        raise PatchvoteError(f"{path} has moved photos of {of!r:.300}, and PHOTOS is {photos}: name that folder.")
-    if row[_MARK] and moved is None:
-        where = f", {into!r:.300}" if into else ""
-        raise PatchvoteError(
-            f"{path} has moved photos into another folder{where}: name that folder with --move, as a record cannot "
-            "make patchvote move photos from a place that you do not name."
-        )
-    if row[_MARK] and into and moved is not None and not _may_be(Path(into), moved):
-        raise PatchvoteError(f"{path} has moved photos into {into!r:.300}, and --move names {moved}: name that folder.")
-
-
-def _may_be(recorded: Path, named: Path) -> bool:
     try:
-        return not recorded.is_dir() or recorded.samefile(named)
+        may_be = not recorded or not Path(recorded).is_dir() or Path(recorded).samefile(named)
     except (OSError, ValueError):  # the named folder is not there, or the record has letters that no path has
-        return False
+        may_be = False
+    if not may_be:
+        raise PatchvoteError(f"{where} is of the folder {recorded!r:.300}, and {argument} is {named}: name that folder.")

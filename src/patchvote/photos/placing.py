@@ -14,13 +14,15 @@ import enum
 import errno
 import filecmp
 import functools
+import itertools
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import PatchvoteError, PhotoError
-from ..utils.files import open_regular, remove_abandoned, temporary_file
+from ..utils.files import open_regular, temporary_file
 from ..utils.remote import RemotePath
 from .folder_names import folder_name
 
@@ -41,7 +43,6 @@ class Placer:
     def __init__(self, root: Path, how: How = How.copy) -> None:
         check_folder(root)
         self.root, self._how = root, how
-        self._taken: dict[Path, _Taken] = {}  # per name: no file is looked for twice, however many photos share it
 
     def put(self, source: Path, folder: str = "") -> Path | None:
         """Put a photo into a folder below the root, under its own name or that name with a number.
@@ -49,39 +50,38 @@ class Placer:
         Return where it is now, or None if it was there already, whatever number its name got. If it is to be moved and
         a file of the same bytes is there, the original is removed; a link to it is replaced by the photo itself.
         """
-        moves = self._how is How.move
         try:
-            if moves:
+            if self._how is How.move:
                 check_movable(source)
             elif self._how is How.link:
                 _check_local(source)
             place = inside(self.root, folder)
             place.mkdir(parents=True, exist_ok=True)
-            target = place / (folder_name(source.name) if isinstance(source, RemotePath) else source.name)
-            if (taken := self._taken.get(target)) is None:
-                taken = self._taken[target] = _Taken(target)
-            if (there := taken.find(source, links=not moves)) is not None:
-                if moves:
-                    _remove_moved(source, there)
-                return None
-            if moves and (link := taken.find(source)) is not None and link.samefile(source):
-                link.unlink()
-                move_new(source, link)
-                return link
-            return self._put_new(source, taken)
+            return self._put(source, place / (folder_name(source.name) if isinstance(source, RemotePath) else source.name))
         except OSError as error:
             raise PhotoError(str(source), f"it cannot be {self._how}: {error.strerror or error}.") from error
 
-    def _put_new(self, source: Path, taken: _Taken) -> Path:
-        while True:
-            path = taken.free()
-            try:
-                {How.copy: copy_new, How.link: _link_new, How.move: move_new}[self._how](source, path)
-            except FileExistsError:  # it came after the folder was looked at
-                taken.add(path)
+    def _put(self, source: Path, target: Path) -> Path | None:
+        for path in numbered(target):
+            if not os.path.lexists(path):
+                try:
+                    {How.copy: copy_new, How.link: _link_new, How.move: move_new}[self._how](source, path)
+                except FileExistsError:  # it came after the look
+                    continue
+                return path
+            if not _is_same(source, path):
                 continue
-            taken.add(path)
-            return path
+            if self._how is not How.move:
+                return None
+            if not path.is_symlink():
+                if not (path.samefile(source) and path.parent.samefile(source.parent)):  # never the only name of a photo
+                    source.unlink()
+                return None
+            if path.samefile(source):
+                path.unlink()
+                move_new(source, path)
+                return path
+        return None
 
     @functools.cached_property
     def _before(self) -> dict[str, list[Path]]:
@@ -96,48 +96,23 @@ class Placer:
 
         Asked before the first photo is put, so that what this object puts there does not count.
         """
-        others = (path for path in self._before.get(source.name, ()) if path.parent.name != folder)
-        return any(_Taken(path).find(source) is not None for path in others)
+        others = self._before.get(source.name, ())
+        return any(_is_same(source, path) for path in others if path.parent.name != folder)
 
 
-class _Taken:
-    """The files that have a name, or that name with a number, in a folder, by their size."""
-
-    def __init__(self, target: Path) -> None:
-        self._target, self._number = target, 1
-        self._by_size: dict[int, list[Path]] = {}
-        while os.path.lexists(path := self.free()):
-            self.add(path)
-
-    def free(self) -> Path:
-        """Return the first path of that name which nothing is known to have."""
-        return self._target if self._number == 1 else numbered(self._target, self._number)
-
-    def add(self, path: Path) -> None:
-        """Record that something has the path that was free."""
-        self._number += 1
-        with contextlib.suppress(OSError):  # a link that leads nowhere holds no photo
-            self._by_size.setdefault(path.stat().st_size, []).append(path)
-
-    def find(self, source: Path, *, links: bool = True) -> Path | None:
-        """Return the one of the files that is the photo, a copy of it or, if they count, a link to one of these."""
-        if isinstance(source, RemotePath):
-            return None
-        filecmp.clear_cache()  # it trusts sizes and times, and an original may be removed because of the answer
-        for path in self._by_size.get(source.stat().st_size, []):
-            with contextlib.suppress(OSError):
-                counts = path.is_file() and (links or not path.is_symlink())
-                if counts and (path.samefile(source) or filecmp.cmp(source, path, shallow=False)):
-                    return path
-        return None
+def _is_same(source: Path, path: Path) -> bool:
+    """Whether a file is a photo, a link to it, or a copy of it."""
+    with contextlib.suppress(OSError):  # a link that leads nowhere
+        if not isinstance(source, RemotePath) and path.is_file():
+            filecmp.clear_cache()  # it trusts sizes and times, and an original may be removed because of the answer
+            return path.samefile(source) or filecmp.cmp(source, path, shallow=False)
+    return False
 
 
 def check_folder(path: Path) -> None:
     """Refuse a place that photos cannot be put into: a remote one, or something that is no folder."""
-    if isinstance(path, RemotePath):
-        raise PatchvoteError(f"{path}: photos are put into folders on this machine only. Name a local folder.")
-    if path.exists() and not path.is_dir():
-        raise PatchvoteError(f"{path}: photos cannot be put there, it is not a folder. Choose another name.")
+    if isinstance(path, RemotePath) or (path.exists() and not path.is_dir()):
+        raise PatchvoteError(f"{path}: photos cannot be put there, it is not a folder of this machine.")
 
 
 def inside(root: Path, below: str) -> Path:
@@ -163,31 +138,29 @@ def _check_local(path: Path) -> None:
         raise OSError(errno.EPERM, "it is on a remote file system", str(path))
 
 
-def numbered(path: Path, number: int) -> Path:
-    """Return a path with a number in its name."""
-    return path.with_name(f"{path.stem} ({number}){path.suffix}")
+def numbered(path: Path) -> Iterator[Path]:
+    """Yield a path, then that path with the numbers 2, 3, … in its name."""
+    yield path
+    for number in itertools.count(2):
+        yield path.with_name(f"{path.stem} ({number}){path.suffix}")
 
 
 def copy_new(source: Path, target: Path) -> None:
     """Copy a photo to a path that does not exist, with its time; the path exists once the copy is whole."""
-    if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "there is a file already", str(target))
-    remove_abandoned(target.parent)
-    with open_regular(source) as read, temporary_file(target.parent) as (temporary, file):
-        shutil.copyfileobj(read, file, _BLOCK)
-        file.flush()
-        os.fsync(file.fileno())
-        if os.name == "nt":  # Windows cannot rename an open file
-            file.close()
+
+    def take_name(temporary: Path) -> None:
         if not isinstance(source, RemotePath):
             with contextlib.suppress(OSError):  # a file system may not keep times or modes
                 shutil.copystat(source, temporary)
-        target.open("xb").close()  # takes the name, or raises an error; it is replaced at once
+        target.open("xb").close()  # or raises an error; it is replaced at once
         try:
             temporary.replace(target)
         except BaseException:
             target.unlink(missing_ok=True)
             raise
+
+    with open_regular(source) as read, temporary_file(target.parent, take_name) as (_, file):
+        shutil.copyfileobj(read, file, _BLOCK)
 
 
 def move_new(source: Path, target: Path) -> None:
@@ -201,12 +174,6 @@ def move_new(source: Path, target: Path) -> None:
     except OSError:
         target.unlink()
         raise
-
-
-def _remove_moved(source: Path, there: Path) -> None:
-    """Remove a photo of which there is another name or a copy, which was compared with it byte by byte."""
-    if not (there.samefile(source) and there.parent.samefile(source.parent)):  # never the only name of a photo
-        source.unlink()
 
 
 def _link_new(source: Path, target: Path) -> None:

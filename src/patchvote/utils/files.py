@@ -14,6 +14,7 @@ import contextlib
 import errno
 import hashlib
 import io
+import math
 import os
 import re
 import shutil
@@ -22,7 +23,7 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,10 +44,9 @@ _MAX_TOML_DOTS = 200  # per line: the parser's time for a dotted key grows with 
 
 _FOLDER = "patchvote-temporary-"
 _TEMPORARY = re.compile(rf"\.writing-[0-9a-f]{{32}}|{_FOLDER}[a-z0-9_]{{8}}")
-_MIN_AGE = (
-    3600.0  # seconds without a write, after which a file that nobody locks is abandoned: some disks know locks of
-)
-_MAX_AGE = 7 * 86400.0  # this machine alone, and some know none, where only a long time shows that nobody needs it
+# Seconds without a write after which a temporary file is abandoned: if nobody has its lock (some disks know locks of this
+# machine alone), and where there are no locks. What somebody has locked never is.
+_MAX_AGE = {True: 3600.0, None: 7 * 86400.0, False: math.inf}
 _LITTLE = 1 << 24  # free bytes below which a disk counts as full: what was being written is still there
 _FREE = "Free some space there, or name another folder by the environment variable TMPDIR, then run it again."
 _SILENT_SECONDS = 1.0  # of waiting for a lock before a warning; writing a file usually takes less
@@ -94,14 +94,9 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
     return content
 
 
-def read_text(path: str | Path, limit: int, encoding: str = "utf-8") -> str:
-    """Read a whole ordinary file of at most `limit` bytes as text, with its line ends unchanged."""
-    return read_bytes(path, limit).decode(encoding)
-
-
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read an untrusted TOML file in bounded time; `OSError` or `ValueError` say why it cannot be read."""
-    return parse_toml(read_text(path, _MAX_TOML_BYTES))
+    return parse_toml(read_bytes(path, _MAX_TOML_BYTES).decode())
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -150,20 +145,18 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     mode = path.stat().st_mode if path.exists() else None
     if mode is not None and not stat.S_ISREG(mode):
         raise OSError(errno.EEXIST, "something that is no ordinary file has this name", str(path))
-    remove_abandoned(path.parent)
-    with temporary_file(path.parent) as (temporary, file):
-        if mode is not None:
-            temporary.chmod(stat.S_IMODE(mode))  # while it is empty: a private file is private at every moment
-        for part in parts:
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-        if os.name == "nt":  # Windows cannot rename an open file
-            file.close()
+
+    def take_name(temporary: Path) -> None:
         temporary.replace(path)
         with _opened(path.parent) as folder:  # the rename, too, survives a power cut
             if folder is not None:
                 os.fsync(folder)
+
+    with temporary_file(path.parent, take_name) as (temporary, file):
+        if mode is not None:
+            temporary.chmod(stat.S_IMODE(mode))  # while it is empty: a private file is private at every moment
+        for part in parts:
+            file.write(part)
 
 
 def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
@@ -178,25 +171,26 @@ def make_folder(path: Path) -> None:
     """Make a folder that the user asked for, and its parents; errors become a `PatchvoteError`."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        file = next(above for above in (path, *path.parents) if os.path.lexists(above))
-        what = "a file" if file.exists() else "a link that leads nowhere"
-        raise PatchvoteError(f"the folder {path} cannot be made: {file} is {what}. Choose another name.") from error
     except OSError as error:
-        raise PatchvoteError(f"the folder {path} cannot be made: {error.strerror or error}.") from error
+        reason = error.strerror or error
+        raise PatchvoteError(f"the folder {path} cannot be made: {reason}. Choose another name.") from error
 
 
 # --- temporary files --------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def temporary_file(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Open a new file in `folder` for writing, locked while the block runs, then removed unless it was renamed."""
+def temporary_file(folder: Path, take_name: Callable[[Path], object]) -> Iterator[tuple[Path, BinaryIO]]:
+    """Open a new file in `folder` for writing, locked while the block runs; then `take_name` renames it, synced."""
+    remove_abandoned(folder)
     path = folder / f".writing-{uuid.uuid4().hex}"
     try:
         with path.open("xb") as file:
             _lock(file.fileno())
             yield path, file
+            file.flush()
+            os.fsync(file.fileno())
+        take_name(path)
     finally:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -239,12 +233,10 @@ def remove_abandoned(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for entry in [entry for entry in os.scandir(folder) if _TEMPORARY.fullmatch(entry.name)]:
             path, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
-            if not is_folder and not entry.is_file(follow_symlinks=False):
-                continue
-            with contextlib.suppress(OSError), _opened(path) as handle:
-                locked, age = _lock(handle), time.time() - path.stat().st_mtime
-                if age > (_MIN_AGE if locked else _MAX_AGE) and locked is not False:
-                    shutil.rmtree(path) if is_folder else path.unlink()
+            if is_folder or entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(OSError), _opened(path) as handle:
+                    if time.time() - path.stat().st_mtime > _MAX_AGE[_lock(handle)]:
+                        shutil.rmtree(path) if is_folder else path.unlink()
 
 
 # --- locks ------------------------------------------------------------------------------------------------------------
