@@ -22,7 +22,7 @@ from patchvote.photos.pixels import to_srgb
 SRGB = {"r": (0.4360, 0.2225, 0.0139), "g": (0.3851, 0.7169, 0.0971), "b": (0.1431, 0.0606, 0.7142)}
 MODERN = [
     pytest.param("HEIF", marks=pytest.mark.skipif(not formats._has_heic(), reason="pillow-heif is not installed")),
-    pytest.param("AVIF", marks=pytest.mark.skipif(not formats._has_avif(), reason="Pillow has no AVIF")),
+    "AVIF",
 ]
 
 
@@ -44,7 +44,7 @@ def load(path: Path) -> Image.Image:
 
 def modern(image, kind, **settings):
     if kind == "HEIF":
-        formats._register_heic()
+        formats.register_heic()
     return saved(image, kind, quality=95, **settings)
 
 
@@ -213,23 +213,22 @@ def test_damaged_photos_of_phones_are_refused_or_decoded(kind, cat):
     huge[place : place + 8] = struct.pack(">II", 30_000, 30_000)
     with pytest.raises(PhotoError):
         decode("bomb", bytes(huge))
-    with pytest.raises(PhotoError, match="is a damaged photo of the type|is damaged") as told:
+    with pytest.raises(PhotoError, match="damaged") as told:
         decode("a", content[:12] + b"\0" * 300)
     assert "Install" not in str(told.value)
 
 
-@pytest.mark.parametrize(("kind", "brand", "says"), [("heic", b"heic", "extra heic"), ("avif", b"avif", "from PyPI")])
-def test_where_the_decoder_is_missing_the_way_to_get_it_is_told(kind, brand, says, tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, f"_has_{kind}", lambda: False)
+def test_where_the_decoder_is_missing_the_way_to_get_it_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "_has_heic", lambda: False)
     formats.endings.cache_clear()
     try:
         (tmp_path / "cat").mkdir()
-        for name in (f"cat/1.{kind}", "cat/2.png"):
-            (tmp_path / name).write_bytes(b"\0\0\0\x18ftyp" + brand + b"\0" * 8)
+        for name in ("cat/1.heic", "cat/2.png"):
+            (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic" + b"\0" * 8)
         (sentence,) = find_photos(tmp_path).passed_over.sentences()
-        assert f"1 with .{kind}" in sentence
-        assert says in sentence
-        with pytest.raises(PhotoError, match=f"is a photo of the type {kind.upper()}.*{says}"):
+        assert "1 with .heic" in sentence
+        assert "extra heic" in sentence
+        with pytest.raises(PhotoError, match="is a photo of the type HEIC.*extra heic"):
             load(tmp_path / "cat" / "2.png")
     finally:
         formats.endings.cache_clear()

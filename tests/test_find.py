@@ -147,8 +147,8 @@ def test_what_cannot_be_photos_is_refused_with_a_hint(folder, tmp_path):
 def test_collections_that_share_photos_are_told(folder, tmp_path):
     put(folder / "cat" / "a.jpg")
     (tmp_path / "link").symlink_to(folder)
-    assert overlap(folder, tmp_path / "link") == "is the same as"
-    assert overlap(folder / "cat", tmp_path / "link") == "is inside of"
+    assert overlap(folder / "cat", tmp_path / "link")
+    assert not overlap(folder / "cat", folder / "dog")
     assert shared_files(find_photos(folder), find_photos(tmp_path / "link")) == ["cat/a.jpg"]
     assert shared_files(find_photos(folder), [Photo("a", b"")]) == []
 
@@ -290,12 +290,12 @@ def test_lists_of_something_else_are_refused(source, says, tmp_path):
 
 def test_photos_without_a_class_are_named(tmp_path):
     (tmp_path / "list.csv").write_text("file_name,label\n1.jpg,a\n2.jpg,\n")
-    with pytest.raises(PatchvoteError, match="1 photo has no class, the first is 2.jpg. Name it in the column"):
+    with pytest.raises(PatchvoteError, match="1 photo has no class, the first is 2.jpg"):
         labelled(tmp_path / "list.csv", None, 2)
     path = put(tmp_path / "x.png")
     with pytest.raises(PatchvoteError, match="Pass their labels"):
         labelled([path], None, 2)
-    with pytest.raises(PatchvoteError, match="x.png: no photo has a class. Put"):
+    with pytest.raises(PatchvoteError, match="x.png: no photo has a class, .* Put"):
         labelled(path, None, 2)
     with pytest.raises(PatchvoteError, match="no class, the first is b"):
         labelled([Photo("a", path, "cat"), Photo("b", path, "")], None, 2)

@@ -94,7 +94,7 @@ def test_the_list_on_standard_input_is_not_replaced_by_the_answers(place):
     [
         (("fit", "photos", "index", *FIT), "index.html", "a report, but patchvote did not write it"),
         (("fit", "photos", "other", *FIT), "other", "a model, but patchvote did not write it"),
-        (("explain", "m.patchvote", "photos/iris/1.jpg"), "1-evidence.png", "did not make"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg"), "1-evidence.png", "did not write it"),
         (("evaluate", "m.patchvote", "photos"), "m-photos.html", "did not write it"),
         (("predict", "m.patchvote", "photos", "-o", "a.csv"), "a.csv", "did not write it"),
         (("export", "m.patchvote", "other.onnx"), "other.onnx", "did not write it"),

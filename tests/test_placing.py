@@ -196,7 +196,10 @@ def test_ctrl_c_leaves_no_part_of_a_copy_and_no_empty_file(photo, tmp_path, monk
     def interrupted_at_last(*_):
         raise KeyboardInterrupt
 
-    for target, name, function in ((placing.shutil, "copyfileobj", interrupted), (Path, "replace", interrupted_at_last)):
+    for target, name, function in (
+        (placing.shutil, "copyfileobj", interrupted),
+        (Path, "replace", interrupted_at_last),
+    ):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(target, name, function)
             Placer(tmp_path / "out").put(photo, "cat")

@@ -10,5 +10,5 @@ from patchvote.photos.pixels import Longest
 
 
 def decode(name: str, content: bytes, longest: Longest | None = None) -> Image.Image:
-    with opened(Photo(name, content), longest, keep=True) as (image, _):
+    with opened(Photo(name, content), longest) as (image, _):
         return image

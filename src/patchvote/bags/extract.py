@@ -256,7 +256,7 @@ class _Pipeline:
         job = _Job(photo)
         try:
             sampling = self._recipe.sampling
-            with opened(photo, sampling.longest, self._known) as (image, job.digest):
+            with opened(photo, sampling.longest, self._known.__contains__) as (image, job.digest):
                 if image is not None and isinstance(sampling, Dense):
                     self._choose_scales(job, image, sampling)
                 elif image is not None and isinstance(sampling, Patch):

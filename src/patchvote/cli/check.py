@@ -61,6 +61,7 @@ class Moving:
 
     def check(self, photos: Path) -> None:
         """Refuse to move photos unless they are in a local folder, and go into another one."""
+        from ..photos.find import overlap
         from ..photos.placing import check_folder
 
         if self.apply is not None and self.undo is not None:
@@ -71,7 +72,7 @@ class Moving:
             )
         if (into := self.move) is not None:
             check_folder(into)
-            if into.resolve().is_relative_to(photos.resolve()) or photos.resolve().is_relative_to(into.resolve()):
+            if overlap(into, photos):
                 raise MistypedError(f"--move needs a folder outside of {photos}, and not around it; got {into}.")
 
     def moves(self, photos: Path) -> list[Move]:
@@ -152,9 +153,8 @@ def check(
     with progress_line("extract", printing.quiet) as progress:
         extractor = Extractor(describing.recipe(), **machine.settings)
         checked = check_photos(photos.source(), extractor, test=others, cache=cache.folder, progress=progress)
-    passed_over = checked.passed_over  # the advice says how to read such photos, too
-    say(*(f"skipped {error}" for error in checked.skipped), *passed_over.sentences(advice=False))
-    say(*([] if printing.quiet else passed_over.advice()))
+    passed_over = checked.passed_over
+    say(*(f"skipped {error}" for error in checked.skipped), *passed_over.sentences(advice=not printing.quiet))
     if page:
         _write_page(page, checked, photos, origin)
     if output:
@@ -175,10 +175,10 @@ def _test_photos(photos: Labelled, tests: Sequence[Path], *, is_moving: bool) ->
     from ..photos.find import find_photos, overlap, shared_files
 
     for test in tests:
-        if how := overlap(test, photos.photos):
+        if test.is_dir() and photos.photos.is_dir() and overlap(test, photos.photos):
             raise MistypedError(
-                f"--test {test} {how} {photos.photos}, so that each test photo would be found to be its own copy: name "
-                "test photos in another folder."
+                f"--test {test} and {photos.photos} overlap, so that each test photo would be found to be its own "
+                "copy: name test photos in another folder."
             )
     others = photos.sources(tests)
     if others is not None and is_moving and (shared := shared_files(photos.found(), find_photos(others))):

@@ -14,7 +14,8 @@ import io
 import math
 import os
 import struct
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -43,62 +44,52 @@ _MAX_NUMBERS = 65_536  # in a tag of a TIFF, such as the places of its strips; P
 _TIFF_BYTES = (1, 2, 7)  # types of tags that stay bytes
 
 
-@contextlib.contextmanager
+Opened = tuple[Image.Image | None, str]  # an upright image, of mode RGB or L, and the SHA-256 of the photo's content
+
+
 def opened(
-    photo: Photo, longest: Longest | None = None, known: Container[str] = (), *, keep: bool = False
-) -> Iterator[tuple[Image.Image | None, str]]:
+    photo: Photo, longest: Longest | None = None, is_known: Callable[[str], bool] = lambda digest: False
+) -> AbstractContextManager[Opened]:
     """Read and decode a photo when it is its turn, which ends with the block.
 
-    Yields the upright image, of mode RGB, or L if it has no colour (a third of the work), and the SHA-256 of the
-    photo's content; None in place of the image if that digest is `known`. `longest` returns the longest side in pixels
-    that will be used of an image of some width and height: a larger one is decoded (JPEG) or reduced (other formats) to
-    the smallest fraction that keeps at least twice that side. With `keep`, the image stays open after the block.
+    An image without colour has the mode L (a third of the work). There is None in its place if its digest `is_known`.
+    `longest` returns the longest side in pixels that will be used of an image of some width and height: a larger one is
+    decoded (JPEG) or reduced (other formats) to the smallest fraction that keeps at least twice that side.
     """
     if isinstance(photo.source, (Path, bytes)):
-        decoded = _decoded_file(photo.name, photo.source, longest, known)
-    else:
-        decoded = _decoded_image(photo, known)
-    with decoded as (image, digest):
-        try:
-            yield image, digest
-        finally:
-            if image is not None and not keep:
-                image.close()
+        return _decoded_file(photo.name, photo.source, longest, is_known)
+    return _decoded_image(photo, is_known)
 
 
 @contextlib.contextmanager
 def _decoded_file(
-    name: str, source: Path | bytes, longest: Longest | None, known: Container[str]
-) -> Iterator[tuple[Image.Image | None, str]]:
-    turn = _USUAL
-    while True:
+    name: str, source: Path | bytes, longest: Longest | None, is_known: Callable[[str], bool]
+) -> Iterator[Opened]:
+    turn, image = _USUAL, None
+    while image is None:
         size = _file_size(name, source) if isinstance(source, Path) else len(source)
         turn = max(turn, size // _FILE_BYTES)
         with _turn(turn):
             content = _content(name, source, size)
             digest = hashlib.sha256(content).hexdigest()
-            if digest in known:
+            if is_known(digest):
                 yield None, digest
                 return
             image, turn = _decode_within(name, content, longest, turn)
             del content
             if image is not None:
                 yield image, digest
-                return
 
 
 def digest_of(photo: Photo) -> str:
     """Return the digest of a photo that `opened` yields; a file is not decoded for it."""
-    if isinstance(photo.source, (Path, bytes)):
-        size = _file_size(photo.name, photo.source) if isinstance(photo.source, Path) else len(photo.source)
-        return hashlib.sha256(_content(photo.name, photo.source, size)).hexdigest()
-    with _decoded_image(photo, ()) as (_, digest):
+    with opened(photo, is_known=lambda digest: True) as (_, digest):
         return digest
 
 
 def load_image(photo: Photo, side: int | None = None) -> Image.Image:
     """Read and decode one photo into RGB; with `side`, a large photo is reduced to no less than twice that side."""
-    with opened(photo, None if side is None else lambda width, height: side, keep=True) as (image, _):
+    with opened(photo, None if side is None else lambda width, height: side) as (image, _):
         assert image is not None  # noqa: S101 - no digests are known
         return image if image.mode == "RGB" else image.convert("RGB")
 
@@ -217,7 +208,7 @@ def _turn(pixels: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _decoded_image(photo: Photo, known: Container[str]) -> Iterator[tuple[Image.Image | None, str]]:
+def _decoded_image(photo: Photo, is_known: Callable[[str], bool]) -> Iterator[Opened]:
     """Yield an upright copy of an image that the caller passed, and a digest of its pixels."""
     given: Any = photo.source
     shape: tuple[int, ...] = given.size if isinstance(given, Image.Image) else np.asarray(given).shape[:2]
@@ -234,7 +225,7 @@ def _decoded_image(photo: Photo, known: Container[str]) -> Iterator[tuple[Image.
         rows = max(1, BAND // image.width)
         for top in range(0, image.height, rows):
             digest.update(image.crop((0, top, image.width, min(top + rows, image.height))).tobytes())
-        yield (None if digest.hexdigest() in known else image), digest.hexdigest()
+        yield (None if is_known(digest.hexdigest()) else image), digest.hexdigest()
 
 
 def _reason(content: bytes, error: Exception) -> str:
@@ -243,6 +234,4 @@ def _reason(content: bytes, error: Exception) -> str:
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         most = f"{MAX_PIXELS // 10**6} million"
         return f"claims to have more pixels than are safe to decode ({most}). Make it smaller if it really is a photo."
-    if isinstance(error, MemoryError):
-        return "there is not enough memory to decode it."
-    return f"is damaged: {error}."
+    return "there is not enough memory to decode it." if isinstance(error, MemoryError) else f"is damaged: {error}."

@@ -7,10 +7,8 @@ of types that cannot be read are counted (`PassedOver`).
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import heapq
-import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +20,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..errors import PatchvoteError, PhotoError
-from ..utils.file_kinds import Kind, kind_of
 from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
-from ..utils.terminal import counted
+from ..utils.terminal import counted, some
 from .formats import PHOTO_TYPES, endings, how_to_read, is_photo
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import Columns, read_manifest
@@ -34,10 +31,7 @@ OnePhoto = str | Path | bytes | IO[bytes] | Image.Image | npt.NDArray[Any]
 Table = Any  # with named columns, such as a DataFrame of pandas
 Source = OnePhoto | Table | Sequence["OnePhoto | Photo"]
 MAX_BYTES = 400_000_000  # of the content of one photo
-_MAX_SHOWN = 5  # endings, folders, links or classes that a sentence lists
 _MAX_NAMES = 1000  # names in a folder that are compared with one that does not exist
-# Types of labels. Every label becomes text, so that with mixed types 1 and "1" would become the same class.
-_LABEL_TYPES = ((str,), (bool, np.bool_), (int, np.integer), (float, np.floating))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,16 +76,16 @@ class PassedOver:
         return dataclasses.replace(self, empty=())
 
     def sentences(self, *, advice: bool = True) -> list[str]:
-        """Return sentences that say what was passed over and, unless that is shown elsewhere, what to do about it."""
+        """Return sentences that say what was passed over and, with `advice`, what to do about it."""
         sentences = []
         if self.types:
-            counts = _some([f"{count:,} with {ending}" for ending, count in self.types.items()])
-            how = " ".join(["", *self.advice()]) if advice else ""
-            sentences.append(f"passed over files: {counts} (the first is {self.first}): not readable here.{how}")
+            counts = some([f"{count:,} with {ending}" for ending, count in self.types.items()])
+            what = f"passed over files: {counts} (the first is {self.first}): not readable here."
+            sentences.append(" ".join([what, *(self.advice() if advice else [])]))
         if self.empty:
-            sentences.append(f"no photo was found in {_some(self.empty)}: an empty folder does not become a class.")
+            sentences.append(f"no photo was found in {some(self.empty)}: an empty folder does not become a class.")
         if self.links:
-            sentences.append(f"passed over links to folders that were searched already: {_some(self.links)}.")
+            sentences.append(f"passed over links to folders that were searched already: {some(self.links)}.")
         return sentences
 
     def advice(self) -> list[str]:
@@ -99,15 +93,11 @@ class PassedOver:
         advices: dict[str, list[str]] = {}
         for ending in sorted(self.types):
             advices.setdefault(how_to_read(ending), []).append(ending)
-        return [f"{_some(some)}: {advice}" for advice, some in advices.items()]
+        return [f"{some(alike)}: {advice}" for advice, alike in advices.items()]
 
     def plain(self) -> dict[str, Any]:
         """Return the record as plain values, for JSON."""
         return {"types": dict(self.types), "first": self.first, "empty": list(self.empty), "links": list(self.links)}
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_SHOWN]) + (f" and {len(names) - _MAX_SHOWN:,} more" if len(names) > _MAX_SHOWN else "")
 
 
 class Found(list[Photo]):
@@ -198,24 +188,21 @@ def _from_path(path: Path, columns: Columns) -> Found:
     if is_photo(path):
         return Found([Photo(path.name, path)])
     hint = f" {how_to_read(ending)}" if ending in PHOTO_TYPES else ""
-    with contextlib.suppress(OSError):
-        if path.is_file() and kind_of(path) is Kind.model:
-            hint = " It is a model of patchvote: name the photos."
     kinds = f"a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(endings())})"
     raise PhotoError(str(path), f"neither {kinds}.{hint}")
 
 
 def _from_folder(root: Path) -> Found:
     photos, others, first = [], collections.Counter[str](), ""
-    files, again, unlisted = walk(root)
+    files, again, unlisted = _walk(root)
     if root in unlisted:
         raise PhotoError(str(root), "the folder may not be read. Are you allowed to list it?")
     for path in files:
         relative, ending = path.relative_to(root), path.suffix.lower()
-        is_unlisted = path in unlisted  # reading it later says why
-        if is_unlisted or is_photo(path):
-            label = relative.parts[0] if is_unlisted or len(relative.parts) > 1 else None
-            photos.append(Photo(relative.as_posix(), path, label))
+        if path in unlisted:  # reading it later says why
+            photos.append(Photo(relative.as_posix(), path, relative.parts[0]))
+        elif is_photo(path):
+            photos.append(Photo(relative.as_posix(), path, relative.parts[0] if len(relative.parts) > 1 else None))
         else:
             others[ending or "no ending"] += 1
             first = first or (relative.as_posix() if ending in PHOTO_TYPES else "")
@@ -236,13 +223,12 @@ def _from_folder(root: Path) -> Found:
     return Found(photos, PassedOver(types, first, tuple(sorted(empty)), links))
 
 
-def walk(root: Path) -> tuple[list[Path], list[Path], set[Path]]:
+def _walk(root: Path) -> tuple[list[Path], list[Path], set[Path]]:
     """List everything below a folder that may hold anything: cyclic links, links to links, deeply nested folders.
 
-    Every folder is visited once, however many names it has. Real folders are visited before links, so that photos are
-    named after the real folder; links follow in order of their names. Returns the visible files and the folders that
-    cannot be listed, in order; links to, and other names of, folders that were visited already; and the folders among
-    the first.
+    Every folder is visited once, however many names it has: real folders before links, so that photos are named after
+    the real folder. Returns the visible files and the folders that cannot be listed, in order; other names of folders
+    that were visited already; and the folders among the first.
     """
     if isinstance(root, RemotePath):
         try:
@@ -261,7 +247,7 @@ def walk(root: Path) -> tuple[list[Path], list[Path], set[Path]]:
         try:
             status = folder.stat()
             with os.scandir(folder) as scan:
-                entries = list(scan)
+                entries = [entry for entry in scan if not _is_hidden(entry.name)]
         except OSError:
             files.append(folder)
             unlisted.add(folder)
@@ -273,8 +259,6 @@ def walk(root: Path) -> tuple[list[Path], list[Path], set[Path]]:
         seen.add(identity)
         for entry in entries:
             path = folder / entry.name
-            if _is_hidden(entry.name):
-                continue
             if not _is_folder(entry):
                 files.append(path)
             elif entry.is_symlink():
@@ -361,19 +345,16 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
         photos = Found(relabelled, photos.passed_over)
     path = place(source) if isinstance(source, (str, Path)) else None
     where = "the list of photos" if path is None else str(source)
-    unlabelled = [photo.name for photo in photos if is_missing(photo.label)]
-    if len(unlabelled) == len(photos):
+    if unlabelled := [photo.name for photo in photos if is_missing(photo.label)]:
         how = "Pass their labels, one per photo, after the photos, or in a column label."
         if path is not None:
             how = (
                 "Put the photos of each class into a folder of their own (photos/cat/1.jpg, photos/dog/2.jpg), or name "
                 "the classes in a .csv with the columns file_name,label."
             )
-        raise PatchvoteError(f"{where}: no photo has a class. {how}")
-    if unlabelled:
-        count = counted(len(unlabelled), "photo has", "photos have")
-        how = "Name it in the column of labels" if _has_columns(source) else "Move it into the folder of its class"
-        raise PatchvoteError(f"{where}: {count} no class, the first is {unlabelled[0]}. {how}, or leave it out.")
+        none = len(unlabelled) == len(photos)
+        count = "no photo has a class" if none else counted(len(unlabelled), "photo has", "photos have") + " no class"
+        raise PatchvoteError(f"{where}: {count}, the first is {unlabelled[0]}. {how}")
     first_labels: dict[str, str | None] = {}
     for photo in photos:
         if (first := first_labels.setdefault(photo.name, photo.label)) != photo.label:
@@ -392,22 +373,21 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
 
 
 def label_texts(names: Sequence[str], labels: Iterable[Any]) -> list[str]:
-    """Return the labels of photos as text; none may be missing, and all must be of one type."""
+    """Return the labels of photos as text; none may be missing, and text and numbers may not be mixed."""
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise PatchvoteError(f"labels must be a list with one class per photo, got {brief(labels)}.")
     given = list(labels)
     if len(given) != len(names):
         raise PatchvoteError(f"there are {counted(len(names), 'photo')} but {counted(len(given), 'label')}.")
-    kinds = [next((types for types in _LABEL_TYPES if isinstance(label, types)), None) for label in given]
-    for number, (name, label, kind) in enumerate(zip(names, given, kinds, strict=True)):
+    for number, (name, label) in enumerate(zip(names, given, strict=True)):
         if is_missing(label):
             raise PatchvoteError(f"photo {number} ({name}) has no label: it is {brief(label)}.")
-        if kind is None:
+        if not isinstance(label, (str, int, float, np.generic)):
             raise PatchvoteError(f"photo {number} ({name}): a label must be text or a number, got {brief(label)}.")
-        if kind is not kinds[0]:
+        if isinstance(label, str) != isinstance(given[0], str):  # 1 and "1" would become one class
             raise PatchvoteError(
-                f"the label of photo {number} ({name}) is {brief(label)}, but that of photo 0 ({names[0]}) is "
-                f"{brief(given[0])}. Labels must be of one type: make all of them text."
+                f"photo {number} ({name}) has the label {brief(label)}, photo 0 {brief(given[0])}. Labels must be of "
+                "one type: make all of them text."
             )
     return [str(label) for label in given]
 
@@ -436,17 +416,14 @@ def similar_names(classes: Iterable[str]) -> str:
     for label in sorted(set(classes)):
         groups.setdefault(label.strip().casefold(), []).append(label)
     alike = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
-    return f"these classes differ in name only by case or spaces: {_some(alike)}." if alike else ""
+    return f"these classes differ in name only by case or spaces: {some(alike)}." if alike else ""
 
 
 def near_path(path: Path) -> str:
     """Return a question after the file or folder that was probably meant by a name that does not exist, or ""."""
-    if isinstance(path, RemotePath):
-        return ""
     try:
-        with os.scandir(path.parent) as entries:
-            names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES)]
-    except (OSError, ValueError):
+        names = os.listdir(path.parent)[:_MAX_NAMES]  # noqa: PTH208 - refuses remote paths
+    except (OSError, TypeError, ValueError):
         return ""
     import difflib  # only a mistake needs it
 
@@ -456,16 +433,10 @@ def near_path(path: Path) -> str:
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
-def overlap(one: Path, other: Path) -> str:
-    """Return how two local folders or files overlap, whatever links or spellings lead to them; empty if they do not."""
-    if isinstance(one, RemotePath) or isinstance(other, RemotePath) or not (one.exists() and other.exists()):
-        return ""
-    if one.samefile(other):
-        return "is the same as"
-    if one.is_dir() and other.is_dir():  # a list may stand among the photos that it names
-        first, second = one.resolve(), other.resolve()
-        return "is inside of" if second in first.parents else "contains" if first in second.parents else ""
-    return ""
+def overlap(one: Path, other: Path) -> bool:
+    """Whether a folder is the other, is inside of it, or contains it, whatever links or spellings lead to them."""
+    first, second = one.resolve(), other.resolve()
+    return first.is_relative_to(second) or second.is_relative_to(first)
 
 
 def shared_files(one: Iterable[Photo], other: Iterable[Photo]) -> list[str]:

@@ -10,12 +10,11 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from ..errors import PatchvoteError, PhotoError
 from ..utils.files import open_regular
 from ..utils.schema import brief
-from ..utils.terminal import nearest
 
 ENDINGS = (".csv", ".jsonl")
 _MAX_LINE = 1 << 20  # characters per line; a path has at most 4,096
@@ -36,23 +35,18 @@ class Columns:
         """Return columns that were given as such, as a dictionary with `file` and `label`, or not at all."""
         if given is None or isinstance(given, Columns):
             return given or cls()
-        if not isinstance(given, Mapping) or any(not isinstance(name, str) or not name for name in given.values()):
-            raise PatchvoteError(f"columns must be a dictionary such as {{'file': 'path'}}, got {brief(given)}.")
-        if wrong := [key for key in given if key not in _KEYS]:
-            raise PatchvoteError(
-                f"columns are named by file and label, got {brief(wrong[0])}.{nearest(str(wrong[0]), _KEYS)}"
-            )
+        names = isinstance(given, Mapping) and all(isinstance(name, str) and name for name in given.values())
+        if not names or not set(given) <= set(_KEYS):
+            raise PatchvoteError(f"columns are named as in {{'file': 'path', 'label': 'kind'}}, got {brief(given)}.")
         return cls(**given)
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Columns:
         """Return the columns that a text such as ``file=path,label=species`` names."""
-        given: dict[str, str] = {}
-        for part in text.split(","):
-            key, equals, name = (piece.strip() for piece in part.partition("="))
-            if key not in _KEYS or not equals or not name or key in given:
-                raise PatchvoteError(f"columns are named as in file=COLUMN,label=COLUMN, each once, got {text!r:.200}.")
-            given[key] = name
+        pairs = [part.partition("=") for part in text.split(",")]
+        given = {key.strip(): name.strip() for key, _, name in pairs}
+        if len(given) < len(pairs) or not all(given.values()) or not set(given) <= set(_KEYS):
+            raise PatchvoteError(f"columns are named as in file=COLUMN,label=COLUMN, each once, got {text!r:.200}.")
         return cls(**given)
 
     @property
@@ -108,13 +102,12 @@ def _csv_rows(path: Path, text: TextIO, columns: Columns) -> Iterator[Row]:
     try:
         if (missing := columns.missing(reader.fieldnames or [])) is not None:
             # The column `label` of answers of a model is not the truth: they are not taken for a list unasked.
-            answers = missing == Columns().file and "file" in (reader.fieldnames or ())
-            how = "--columns file=file (in Python, columns={'file': 'file'})"
-            how = how if answers else "--columns file=COLUMN,label=COLUMN (in Python, columns={'file': …})"
-            given = first.rstrip("\r\n")[:200]
+            is_answers = missing == Columns().file and "file" in (reader.fieldnames or ())
+            how = "file=file" if is_answers else "file=COLUMN,label=COLUMN"
             raise PhotoError(
                 str(path),
-                f"the first line must name a column {missing}, got: {given!r}. If another column has the paths: {how}.",
+                f"the first line must name a column {missing}, got: {first.rstrip()[:200]!r}. If another column has "
+                f"the paths: --columns {how} (in Python, columns={{'file': …}}).",
             )
         for row in reader:
             yield reader.line_num, row

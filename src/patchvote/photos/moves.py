@@ -123,8 +123,9 @@ def _write_lines(path: Path, moves: Iterable[Move]) -> None:
 
 def _line(move: Move) -> dict[str, str | bool]:
     has_left = move.target.root != move.source.root
-    line = {_MARK: has_left, "was": move.source.name, "is": move.target.name, "of": os.path.realpath(move.source.root)}
-    return line | ({"into": os.path.realpath(move.target.root)} if has_left else {})
+    line: dict[str, str | bool] = {_MARK: has_left, "was": move.source.name, "is": move.target.name}
+    line["of"] = os.path.realpath(move.source.root)
+    return line | {"into": os.path.realpath(move.target.root)} if has_left else line
 
 
 def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
@@ -167,4 +168,4 @@ def _check_folder(where: str, argument: str, recorded: str | None, named: Path) 
     except (OSError, ValueError):  # the named folder is not there, or the record has letters that no path has
         may_be = False
     if not may_be:
-        raise PatchvoteError(f"{where} is of the folder {recorded!r:.300}, and {argument} is {named}: name that folder.")
+        raise PatchvoteError(f"{where} is of the folder {recorded!r:.300}, and {argument} is {named}.")

@@ -1,9 +1,8 @@
 """Check the outputs of a command before its work begins, so that no file is lost that somebody may want.
 
-An output may be new, or replace a file of the same kind that patchvote wrote (see `marks`). Models and reports of other
-runs or other photos, lists that people edit, and files that patchvote did not write, are replaced only with `force`. A
-file that the command reads, or writes as another output, is never replaced, not even with `force`: that can only be a
-mistake.
+An output may be new, or replace a file of the same kind that patchvote wrote. Models and reports of other runs or other
+photos, lists that people edit, and files that patchvote did not write, are replaced only with `force`. A file that the
+command reads, or writes as another output, is never replaced, not even with `force`: that can only be a mistake.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from ..errors import PatchvoteError
 from ..utils.file_kinds import Kind, kind_of, origin_in
 from ..utils.remote import RemotePath
 from .find import find_photos
-from .formats import is_photo
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import Columns
 
@@ -38,21 +36,20 @@ def check_outputs(
 
     `inputs` are what the command reads: files, folders and manifests of photos (with these `columns`), and 0 for
     standard input; they are iterated only if an output exists. Models and reports are replaced if they are `updated`,
-    or `renewed` and of the same model and photos (`marks.origin_of`).
+    or `renewed` and of the same model and photos (`origin_of`).
     """
     wanted = [(path, kind) for path, kind in outputs if path is not None]
-    for path, _ in wanted:
-        _check_place(path)
     seen: dict[_Key, tuple[Path, Kind]] = {}
     for path, kind in wanted:
-        for key in {_spelling(path), *_identity(path)}:
+        _check_place(path)
+        # A spelling is equal for paths that some file systems hold equal.
+        spelling = unicodedata.normalize("NFC", os.path.realpath(path)).casefold()
+        for key in {spelling, *_identity(path)}:
             one, other = seen.setdefault(key, (path, kind))
             if one is not path:
                 raise PatchvoteError(f"{one} would be {other} and {kind} at once. Choose another name for one of them.")
     existing = [(path, kind) for path, kind in wanted if path.exists()]
-    if not existing:
-        return
-    read = {key: path for path in _files(inputs, columns) for key in _identity(path)}
+    read = {key: path for path in _files(inputs, columns) for key in _identity(path)} if existing else {}
     for path, kind in existing:
         for key in _identity(path) & read.keys():
             name = "standard input" if read[key] == 0 else read[key]
@@ -60,9 +57,10 @@ def check_outputs(
             raise PatchvoteError(
                 f"{path} would be replaced by {kind}, but this command reads it{alias}. Choose another name."
             )
-        if not force:
+        is_updated = any(_identity(path) & _identity(other) for other in updated)
+        if not force and not is_updated:
             origin = next((of for other, of in (renewed or {}).items() if _identity(path) & _identity(other)), None)
-            _check_owner(path, kind, any(_identity(path) & _identity(other) for other in updated), origin)
+            _check_owner(path, kind, origin)
 
 
 def _check_place(path: Path) -> None:
@@ -84,21 +82,19 @@ def _check_place(path: Path) -> None:
     raise PatchvoteError(f"{path} cannot be written: {reason}.")
 
 
-def _check_owner(path: Path, kind: Kind, updated: bool, origin: str | None) -> None:
+def _check_owner(path: Path, kind: Kind, origin: str | None) -> None:
     """Refuse to replace a file of another origin or kind, or a model or report of another run."""
     try:
         existing_kind = kind_of(path)
-        renews = origin is not None and existing_kind is kind and origin_in(path) == origin
+        renews = origin is not None and origin_in(path) == origin
     except OSError as error:
         raise PatchvoteError(f"{path} exists, but cannot be read: {error.strerror}. Choose another name.") from error
+    if existing_kind is kind and (renews or kind not in (Kind.model, Kind.report, Kind.suspects)):
+        return
     if existing_kind is kind:
-        if updated or renews or kind not in (Kind.model, Kind.report, Kind.suspects):
-            return
         what = f"there is {kind} already" if origin is None else f"there is {kind} of other photos or another model"
     elif existing_kind is not None:
         what = f"it is {existing_kind} of patchvote, not {kind}"
-    elif is_photo(path):
-        what = "it is an image that patchvote did not make"
     else:
         what = "patchvote did not write it"
     raise PatchvoteError(
@@ -126,8 +122,3 @@ def _identity(path: Path | int) -> set[_Key]:
         status = os.stat(path)  # noqa: PTH116 - takes file descriptors as well
         return {(status.st_dev, status.st_ino)}
     return set()
-
-
-def _spelling(path: Path) -> str:
-    """Return a normalised path that is equal for paths that some file systems hold equal."""
-    return unicodedata.normalize("NFC", os.path.realpath(path)).casefold()

@@ -20,7 +20,7 @@ from ..errors import PhotoError
 
 Longest = Callable[[int, int], int]  # from width and height to the longest side in pixels that will be used
 
-REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F")  # modes
+_REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F")  # modes
 BAND = 1 << 18  # pixels processed at a time where the whole image would take too much memory
 _MAX_EXIF = 1 << 20  # bytes of EXIF that are parsed; one segment of a JPEG has at most 65,533
 _MAX_PROFILE = 4 << 20  # bytes of a profile that is read; those of printers have some hundred kilobytes to 2 MB
@@ -76,15 +76,10 @@ def _on_white(image: Image.Image) -> Image.Image:
     return result
 
 
-def reduction(image: Image.Image, longest: Longest | None) -> int:
-    """Return the integer factor that reduces an image to no less than twice the longest side that will be used."""
-    return max(1, max(image.size) // (2 * longest(image.width, image.height))) if longest is not None else 1
-
-
 def _reduced(image: Image.Image, longest: Longest | None) -> Image.Image:
     """Reduce an image by an integer factor to no less than twice the side that will be used, if its mode allows."""
-    factor = reduction(image, longest)
-    return image.reduce(factor) if factor > 1 and image.mode in REDUCIBLE else image
+    factor = max(image.size) // (2 * longest(image.width, image.height)) if longest is not None else 1
+    return image.reduce(factor) if factor > 1 and image.mode in _REDUCIBLE else image
 
 
 def to_srgb(image: Image.Image, profile: object) -> Image.Image:

@@ -57,7 +57,8 @@ class Placer:
                 _check_local(source)
             place = inside(self.root, folder)
             place.mkdir(parents=True, exist_ok=True)
-            return self._put(source, place / (folder_name(source.name) if isinstance(source, RemotePath) else source.name))
+            name = folder_name(source.name) if isinstance(source, RemotePath) else source.name
+            return self._put(source, place / name)
         except OSError as error:
             raise PhotoError(str(source), f"it cannot be {self._how}: {error.strerror or error}.") from error
 
@@ -74,7 +75,8 @@ class Placer:
             if self._how is not How.move:
                 return None
             if not path.is_symlink():
-                if not (path.samefile(source) and path.parent.samefile(source.parent)):  # never the only name of a photo
+                # The only name of a photo is never removed.
+                if not (path.samefile(source) and path.parent.samefile(source.parent)):
                     source.unlink()
                 return None
             if path.samefile(source):

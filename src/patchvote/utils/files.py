@@ -44,8 +44,8 @@ _MAX_TOML_DOTS = 200  # per line: the parser's time for a dotted key grows with 
 
 _FOLDER = "patchvote-temporary-"
 _TEMPORARY = re.compile(rf"\.writing-[0-9a-f]{{32}}|{_FOLDER}[a-z0-9_]{{8}}")
-# Seconds without a write after which a temporary file is abandoned: if nobody has its lock (some disks know locks of this
-# machine alone), and where there are no locks. What somebody has locked never is.
+# Seconds without a write after which a temporary file is abandoned: if nobody has its lock (some disks know locks of
+# this machine alone), and where there are no locks. What somebody has locked never is.
 _MAX_AGE = {True: 3600.0, None: 7 * 86400.0, False: math.inf}
 _LITTLE = 1 << 24  # free bytes below which a disk counts as full: what was being written is still there
 _FREE = "Free some space there, or name another folder by the environment variable TMPDIR, then run it again."
