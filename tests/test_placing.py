@@ -188,22 +188,17 @@ def test_without_hard_links_copies_and_moves_are_the_same(photo, tmp_path, monke
     assert (tmp_path / "copy.jpg").read_bytes() == (tmp_path / "moved.jpg").read_bytes() == b"a photo"
 
 
-def test_ctrl_c_leaves_no_part_of_a_copy_and_no_empty_file(photo, tmp_path, monkeypatch):
-    def interrupted(read, file, *_):
-        file.write(b"a ph")
+@pytest.mark.parametrize(("owner", "name"), [(placing.shutil, "copyfileobj"), (Path, "replace")])
+def test_ctrl_c_leaves_no_part_of_a_copy_and_no_empty_file(owner, name, photo, tmp_path, monkeypatch):
+    def interrupted(first, *more):
+        if more[1:]:
+            more[0].write(b"a ph")
         raise KeyboardInterrupt
 
-    def interrupted_at_last(*_):
-        raise KeyboardInterrupt
-
-    for target, name, function in (
-        (placing.shutil, "copyfileobj", interrupted),
-        (Path, "replace", interrupted_at_last),
-    ):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(target, name, function)
-            Placer(tmp_path / "out").put(photo, "cat")
-        assert [path for path in tmp_path.rglob("*") if path.is_file()] == [photo]
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Placer(tmp_path / "out").put(photo, "cat")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [photo]
 
 
 def test_a_photo_that_cannot_be_removed_is_not_moved(photo, tmp_path, monkeypatch):
