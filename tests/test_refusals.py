@@ -73,10 +73,10 @@ REFUSED = f"""\
 2 outside of | check photos --move photos/away
 2 outside of | check photos --move .
 2 one folder per class | check list.csv --move away
-2 is the same as | check photos --test ./more/../photos
-2 is the same as | check photos --test linked
-2 is inside of | check photos --test photos/iris
-2 contains | check photos --test .
+2 overlap | check photos --test ./more/../photos
+2 overlap | check photos --test linked
+2 overlap | check photos --test photos/iris
+2 overlap | check photos --test .
 2 --move would take | check photos --test links --move away
 1 is a file | demo m.patchvote
 1 --force | demo more
