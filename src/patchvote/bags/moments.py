@@ -14,7 +14,7 @@ together, divided by its length, so that bright and dark photos count the same.
 
 Moments depend on the photo and the network alone, never on other photos. They are kept in 8 bits per number: the signed
 square root of each, in 255 steps up to the largest of its kind. That changes a vector by 1 % of its distance to the
-mean of the collection, and no answer that was measured. Nothing here learns, and nothing needs more than numpy.
+mean of the collection, and no answer that was measured.
 """
 
 from __future__ import annotations
@@ -163,12 +163,11 @@ def moments(bags: Bags, basis: Basis) -> Floats:
     """Return the moments of each bag: four means of every feature, then the means of products."""
     dim, k = basis.directions.shape
     upper, double = _upper(k), _factors(k)
-    directions, offset = basis.directions.astype(np.float32), basis.offset.astype(np.float32)
     result = np.empty((len(bags), moment_count(basis)), np.float32)
     for number, (start, stop) in enumerate(itertools.pairwise(bags.offsets.tolist())):
         r = signed_root(bags.values[start:stop])
         result[number, : PLACES * dim] = _means(r, bags.boxes[start:stop])
-        projected = (r - offset) @ directions
+        projected = basis.project(r)
         result[number, PLACES * dim :] = (projected.T @ projected / len(r))[upper] * double
     return result
 

@@ -23,10 +23,19 @@ DIRECTIONS = 224  # more brought no accuracy, and a photo then takes 30 kB; with
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Basis:
-    """Projection of descriptors ``(n, features)`` for their products: ``(x - offset) @ directions``."""
+    """Projection of descriptors ``(n, features)`` for their products; kept in float16, and computed in float32."""
 
     offset: npt.NDArray[np.float16]
     directions: npt.NDArray[np.float16]
+
+    @functools.cached_property
+    def _in_float32(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        return self.offset.astype(np.float32), self.directions.astype(np.float32)
+
+    def project(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return ``(values - offset) @ directions``."""
+        offset, directions = self._in_float32
+        return np.asarray((values - offset) @ directions)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -41,6 +50,7 @@ def basis_of(spec: NetworkSpec) -> Basis:
     return basis_for(spec.name, spec.fingerprint, spec.dim)
 
 
+@functools.lru_cache(4)
 def basis_for(network: str, fingerprint: str, features: int) -> Basis:
     """Return the basis of the network of this name, fingerprint, and number of features."""
     file = basis_file(network)

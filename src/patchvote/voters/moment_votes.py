@@ -126,7 +126,7 @@ class MomentVotes(Scorer):
         by_place = (r @ weights.T).reshape(len(r), self.classes, PLACES)
         first = np.einsum("ncp,np->nc", by_place, places(bags.boxes[rows]))
         second = np.zeros_like(first)
-        projected = (r - self.basis.offset.astype(np.float32)) @ self.basis.directions.astype(np.float32)
+        projected = self.basis.project(r)
         for number, matrix in enumerate(symmetric(linear[:, PLACES * dim :], k)):
             second[:, number] = np.einsum("nk,nk->n", projected @ matrix, projected)
         return first, second
