@@ -243,12 +243,7 @@ def layouts(bags: Bags, every: int = 1) -> Floats:
 
 def symmetric(linear: npt.NDArray[Any], k: int) -> Floats:
     """Return the weights of products as one symmetric matrix per class, ``(classes, k, k)``."""
-    first, second = _upper(k)
-    half = linear * np.where(first == second, 1.0, np.sqrt(0.5))
-    matrices = np.zeros((len(linear), k, k), np.float32)
-    matrices[:, first, second] = half
-    matrices[:, second, first] = half
-    return matrices
+    return np.take((linear / _factors(k)).astype(np.float32), _entries(k), axis=1)
 
 
 def _packed(values: Floats, dim: int) -> tuple[Pack, Floats]:
@@ -272,6 +267,14 @@ def _unpacked(packed: Pack, scale: npt.NDArray[Any]) -> Floats:
 def _upper(k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return rows and columns of the products of k features, each pair once; to be read only."""
     return np.triu_indices(k)
+
+
+@functools.lru_cache(4)
+def _entries(k: int) -> npt.NDArray[np.int64]:
+    """Return for each entry of a symmetric matrix which of the products it is."""
+    entries = np.empty((k, k), np.int64)
+    entries[_upper(k)] = entries.T[_upper(k)] = np.arange(k * (k + 1) // 2)
+    return entries
 
 
 @functools.lru_cache(4)

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import dataclasses
 import datetime
+import functools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -42,6 +43,7 @@ from .scores import Scores
 
 _HELD_OUT = 0.2  # of the photos of every class, for voters that do not know their answers for left-out photos
 _FEWEST_ASKED = 16  # held-out photos that are asked in any case; the rest while there is time
+_MOST_KEPT = 1 << 27  # bytes of voters without some photos, of which several mistakes may be
 _MAX_NAMED = 200_000  # training photos whose names and digests a model holds: a few megabytes
 
 Numbers = npt.NDArray[np.int64]
@@ -224,10 +226,10 @@ def _from_equations(
     curve = learning_curve(voter, numbers, groups, seed) if split is None else []
     every = np.arange(len(numbers))
 
-    def without(image: int) -> tuple[Any, Numbers]:
-        return voter.without(np.flatnonzero(together == together[image])), every
-
-    return LeftOut(images, scores[images], without, curve)
+    without = functools.lru_cache(1 + _MOST_KEPT // voter.linear_.nbytes)(
+        lambda fold: voter.without(np.flatnonzero(together == fold))
+    )
+    return LeftOut(images, scores[images], lambda image: (without(together[image]), every), curve)
 
 
 def _from_split(

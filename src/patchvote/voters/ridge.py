@@ -91,12 +91,16 @@ class Ridge:
 
     def without(self, alpha: Strengths, photos: Numbers) -> tuple[Floats, Floats]:
         """Return the coefficients and the intercept had some photos been left out together."""
-        groups, each = np.arange(len(self.weight)), np.atleast_1d(alpha)
-        groups[photos] = photos[0]
+        residual_targets, turned = (
+            self._root[photos] * (self.targets[photos] - self.intercept),
+            self._turned(self.targets),
+        )
         others = []
-        for strength, answers in zip(each, self.left_out_by(each, groups), strict=True):
+        for strength in np.atleast_1d(alpha):
+            kept = self.values / (self.values + len(self.weight) * strength)
+            residual = residual_targets - (self.vectors[photos] * kept) @ turned
             targets = self.targets.copy()
-            targets[photos] = answers[photos]
+            targets[photos] -= self._left_out_residual(photos, kept, residual) / self._root[photos]
             other = dataclasses.replace(self, targets=targets)
             others.append((other.coefficients(strength), other.intercept))
         coefficients, intercepts = zip(*others, strict=True)
@@ -123,8 +127,7 @@ class Ridge:
             residual = centred_targets - self.vectors @ (kept[:, None] * turned)
             scaled = residual / np.maximum(1 - hat, _EPSILON)[:, None]
             for rows in together:
-                block = np.outer(mean[rows], mean[rows]) + (self.vectors[rows] * kept) @ self.vectors[rows].T
-                scaled[rows] = np.linalg.solve((1 + _EPSILON) * np.eye(len(rows)) - block, residual[rows])
+                scaled[rows] = self._left_out_residual(rows, kept, residual[rows])
             # Rounded, so that the answers for equal photos of two classes are equal, whatever their own labels are.
             answers = np.round(self.targets - scaled / self._root, _DECIMALS)
             answers[impossible] = np.nan
@@ -154,6 +157,12 @@ class Ridge:
             block = (self.vectors[rows] * kept) @ self.vectors[rows].T
             unlike[rows] = np.diag(np.linalg.solve((1 + _EPSILON) * np.eye(len(rows)) - block, block))
         return np.asarray(unlike)
+
+    def _left_out_residual(self, rows: Numbers, kept: Floats, residual: Floats) -> Floats:
+        """Return the residual of some photos had they been left out together, given that of all, both times W^(1/2)."""
+        mean = np.sqrt(self.weight[rows] / len(self.weight))
+        block = np.outer(mean, mean) + (self.vectors[rows] * kept) @ self.vectors[rows].T
+        return np.asarray(np.linalg.solve((1 + _EPSILON) * np.eye(len(rows)) - block, residual))
 
     def _turned(self, targets: Floats) -> Floats:
         return np.asarray(self.vectors.T @ (self._root * (targets - self.weight @ targets / len(self.weight))))
