@@ -17,7 +17,6 @@ pytest.importorskip("torch")
 from huggingface_hub import constants
 
 from helpers.hub_networks import DINO, repository, vit_file
-from helpers.packages import install
 from helpers.unmeasured import unmeasured
 from patchvote import ImageClassifier, ModelError, NetworkError, PatchvoteError, export_model
 from patchvote.models.file import read_model, write_model
@@ -124,28 +123,6 @@ def test_a_model_with_a_class_token_for_the_whole_photo_predicts_and_is_not_expo
 
 
 # --- short names and the list -----------------------------------------------------------------------------------------
-
-ROW = """
-NETWORK = {"repository": "tiny/vit", "licence": "MIT", "features": 24, "stride": 8, "note": "tiny"}
-BROKEN = {"repository": "tiny/vit", "colour": 3, "features": 24, "stride": 8}
-"""
-
-
-def test_another_package_adds_a_short_name_by_a_table(hub, network, tmp_path, monkeypatch):
-    points = "[patchvote.networks]\ntiny-vit = tiny_rows:NETWORK\nbroken-row = tiny_rows:BROKEN\n"
-    monkeypatch.syspath_prepend(install(tmp_path / "site", "tiny_rows", ROW, points))
-    try:
-        assert not {row.name: row for row in list_networks()}["tiny-vit"].at_hand
-        assert hub.asked == []
-        assert "?whole=class&sha256=" in load("tiny-vit?whole=class").spec.name
-        listed = {row.name: row for row in list_networks()}
-        assert (listed["tiny-vit"].at_hand, listed["tiny-vit"].licence) == (True, "MIT")
-        assert [name for name in listed if "vit" in name and listed[name].at_hand] == ["tiny-vit"]
-        assert "colour" in listed["broken-row"].note
-        with pytest.raises(NetworkError, match="'broken-row' cannot be used: .*colour"):
-            load("broken-row")
-    finally:
-        sys.modules.pop("tiny_rows", None)
 
 
 def test_a_mistyped_short_name_is_answered_with_the_nearest():

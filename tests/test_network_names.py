@@ -179,7 +179,7 @@ def test_the_name_of_a_folder_is_never_read_as_a_join(trap, monkeypatch):
     net = write_tiny_network(folder / "net.onnx")
     net.with_suffix(".toml").write_text('output = "features"\n')
     write_model(model_of("net.onnx+efficientnet-lite0"), folder / "m.patchvote")
-    with pytest.raises(ModelError, match="the path of its folder has '\\+' as well, .* Rename the folder"):
+    with pytest.raises(ModelError, match="not taken from a file"):
         ImageClassifier.load(folder / "m.patchvote")
     write_model(model_of("net.onnx", open_onnx(net).spec.fingerprint), folder / "m.patchvote")
     assert ImageClassifier.load(folder / "m.patchvote").recipe.network == str(net)

@@ -9,21 +9,19 @@ one by an entry point in the group ``patchvote.networks``; in its pyproject.toml
 From then on ``colours``, and every name that begins with ``colours:``, ``colours@`` or ``colours?``, is a network, and
 the engine gets the whole name (`NetworkName.parse` splits it). The `spec` of the backbone must be complete: `weights`
 is a hash that changes whenever descriptors change, since it is part of the key of cached bags. A method ``graph()``
-(`base.HasGraph`) is optional; export and fine-tuning need it. An entry point may also lead to a table with the fields
-of `names.KnownNetwork`: a short name for a network of the Hugging Face hub.
+(`base.HasGraph`) is optional; export and fine-tuning need it.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import NetworkError, PatchvoteError, first_line
 from ..utils.machine import plugins
 from ..utils.terminal import nearest
 from .base import Activation, Backbone, HasGraph, JoinedBackbone, NetworkSpec, Preprocessing
-from .names import EMBEDDED, ENGINES, GROUP, JOIN, KnownNetwork, NetworkName, full_name, known_networks, parts_of
+from .names import EMBEDDED, ENGINES, GROUP, JOIN, NetworkName, full_name, known_networks, parts_of
 
 if TYPE_CHECKING:
     import onnx
@@ -47,9 +45,7 @@ __all__ = [
 class Engine(Protocol):
     """Loads a network by its name."""
 
-    def __call__(self, name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
-        """Load the network."""
-        ...
+    def __call__(self, name: str, *, activation: Activation, threads: int, device: str) -> Backbone: ...
 
 
 def load(network: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> Backbone:
@@ -59,12 +55,6 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1, de
     ``torch``, ``timm`` or ``torchvision`` (`torch_modules`), or that of another package. `activation` says whether
     descriptors are read after or before the network's last activation; `threads` are those of one call, and `device`
     is "cpu", "cuda" or "mps".
-
-    Examples
-    --------
-    >>> spec = load("efficientnet-lite0").spec
-    >>> spec.dim, spec.stride
-    (1280, 32)
     """
     return load_pinned(network, activation=activation, threads=threads, device=device)[0]
 
@@ -120,11 +110,7 @@ def _load_with_other(name: str, **settings: Any) -> Backbone:
         raise NetworkError(f"there is no network {name!r}.{nearest(parsed.engine, known)} A path must end in .onnx.")
     source = f"the engine {parsed.engine!r} ({entry.value})"
     try:
-        engine = entry.load()
-        if isinstance(engine, Mapping):
-            full = KnownNetwork.of(parsed.engine, engine).full_name(name.partition("?")[2])
-            return _load_one(full, **settings)
-        backbone: Backbone = engine(name, **settings)
+        backbone: Backbone = entry.load()(name, **settings)
     except PatchvoteError:
         raise
     except (Exception, SystemExit) as error:

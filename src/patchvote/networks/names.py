@@ -13,15 +13,11 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelError, NetworkError, UntypedNetworkError, first_line
+from ..errors import NetworkError, UntypedNetworkError, first_line
 from ..utils.machine import plugins
-
-if TYPE_CHECKING:
-    from .hub import HubName
 
 EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 GROUP = "patchvote.networks"  # name of the group of entry points
@@ -72,13 +68,9 @@ def whole_pixels(key: str, value: str) -> int:
 class NameFromFile(str):
     """The name of a network that was read from a file, and not typed by the user."""
 
-    __slots__ = ()
-
 
 class CachedName(str):
     """A name that was read from a file and is loaded without a connection: all that it needs is on this machine."""
-
-    __slots__ = ()
 
 
 def parts_of(network: str) -> list[str]:
@@ -99,16 +91,10 @@ def beside(network: str, file: Path) -> str:
     """
     names = network.split(JOIN)
     trusted = [_trusted(name, file.parent) for name in names] if len(names) <= _MAX_JOINED else [""]
-    whole = _trusted(network, file.parent)
-    if whole and (JOIN in PureWindowsPath(network).name or not all(trusted)):  # a folder or file may be named a+b
-        names, trusted = [network], [whole]
-    if not all(trusted):
+    if not all(trusted):  # a file or folder may be named a+b
+        names, trusted = [network], [_trusted(network, file.parent)]
+    if not trusted[0] or (len(trusted) > 1 and any(JOIN in name for name in trusted)):
         raise UntypedNetworkError(network, file)
-    if len(trusted) > 1 and any(JOIN in name for name in trusted):
-        raise ModelError(
-            f"{file} joins networks by {JOIN!r}, and the path of its folder has {JOIN!r} as well, so the two cannot be "
-            "told apart. Rename the folder, or work inside it."
-        )
     joined = JOIN.join(trusted)
     return CachedName(joined) if any(name.startswith("hf:") for name in names) else joined
 
@@ -127,22 +113,16 @@ def _trusted(name: str, folder: Path) -> str:
 
 def network_files(network: str) -> Iterator[Path]:
     """Yield the files that a name leads to, so that no command overwrites them; lazily, since some take a moment."""
-    for part in dict.fromkeys([network, *(piece for name in parts_of(network) for piece in _pieces(name))]):
-        if os.path.isfile(part):  # noqa: PTH113 - Path.is_file raises for names that no file can have
-            yield Path(part)
-            if part.lower().endswith(".onnx"):
-                from .onnx_file import weight_files
+    for name in parts_of(network):
+        parts = NetworkName(name) if name.lower().endswith(".onnx") else NetworkName.parse(name)
+        for piece in (name, *parts.what.split(","), *parts.options.values()):
+            if os.path.isfile(piece):  # noqa: PTH113 - Path.is_file raises for names that no file can have
+                yield Path(piece)
+                if piece.lower().endswith(".onnx"):
+                    from .onnx_file import weight_files
 
-                yield Path(part).with_suffix(".toml")
-                yield from weight_files(Path(part))
-
-
-def _pieces(name: str) -> list[str]:
-    """Return the parts of a network's name that may be paths of files."""
-    if name.lower().endswith(".onnx"):  # a path, whatever characters it has
-        return [name]
-    parts = NetworkName.parse(name)
-    return [name, *parts.what.split(","), *parts.options.values()]
+                    yield Path(piece).with_suffix(".toml")
+                    yield from weight_files(Path(piece))
 
 
 # --- short names, and the list of all networks -----------------------------------------------------------------------
@@ -150,32 +130,18 @@ def _pieces(name: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class KnownNetwork:
-    """A network of the hub with a short name; all but repository, licence, features and stride may be unknown."""
+    """A network of the hub with a short name; what is not known is empty or None."""
 
     name: str
     repository: str
+    revision: str
+    file: str
     licence: str
     features: int
     stride: int
-    revision: str = ""
-    file: str = ""
     sha256: str = ""
     megabytes: int | None = None
     note: str = ""
-
-    @classmethod
-    def of(cls, name: str, table: Mapping[str, Any]) -> KnownNetwork:
-        """Make a row of a table, which may come from another package."""
-        try:
-            return cls(name, **table)
-        except TypeError as error:
-            raise NetworkError(f"the table of the network {name!r} cannot be used: {first_line(error)}.") from None
-
-    def full_name(self, options: str = "") -> str:
-        """Return the name that the engine of the hub loads, with further options of the user."""
-        query = "&".join(filter(None, [options, self.sha256 and f"sha256={self.sha256}"]))
-        revision, file = self.revision and f"@{self.revision}", self.file and f"/{self.file}"
-        return f"hf:{self.repository}{revision}{file}{query and '?'}{query}"
 
 
 @functools.cache
@@ -184,7 +150,7 @@ def known_networks() -> dict[str, KnownNetwork]:
     import tomllib
 
     tables = tomllib.loads(Path(__file__).with_name("networks.toml").read_text("utf-8"))
-    return {name: KnownNetwork.of(name, table) for name, table in tables.items()}
+    return {name: KnownNetwork(name, **table) for name, table in tables.items()}
 
 
 def full_name(name: str) -> str | None:
@@ -197,7 +163,10 @@ def full_name(name: str) -> str | None:
     """
     short, _, options = name.partition("?")
     network = known_networks().get(short)
-    return None if network is None else network.full_name(options)
+    if network is None:
+        return None
+    query = "&".join(filter(None, [options, network.sha256 and f"sha256={network.sha256}"]))
+    return f"hf:{network.repository}@{network.revision}/{network.file}{query and '?'}{query}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,18 +184,21 @@ class ListedNetwork:
     is_engine: bool = False  # an engine of another package, which may need more words after its name
 
 
-_Cached = list[tuple["HubName", frozenset[str], float]]  # name, branches that lead there, megabytes
-
-
 def list_networks() -> list[ListedNetwork]:
     """Return all networks that have a name: embedded, short names, of other packages, and others in the hub's cache."""
     from .hub import cached_graphs
 
-    cached = cached_graphs()
-    listed = [*_embedded(), *(_of_table(row, cached) for row in known_networks().values()), *_of_packages(cached)]
-    known = {network.origin for network in listed}
-    others = [(str(name), f"hf:{name.repository}", size) for name, _, size in cached]
-    return [*listed, *(ListedNetwork(name, True, origin, size) for name, origin, size in others if origin not in known)]
+    listed, sizes = list(_embedded()), dict[tuple[str, str], tuple[str, float | None]]()
+    for name, branches, megabytes in cached_graphs():
+        sizes |= {(name.repository, revision): (str(name), megabytes) for revision in (name.revision, *branches)}
+    for row in known_networks().values():
+        here, size = sizes.get((row.repository, row.revision), ("", row.megabytes))
+        known = row.licence, row.features, row.stride, row.note
+        listed.append(ListedNetwork(row.name, bool(here), f"hf:{row.repository}", size, *known))
+    listed += _of_packages()
+    origins = {network.origin for network in listed}
+    others = {name: (f"hf:{repository}", size) for (repository, _), (name, size) in sizes.items()}
+    return [*listed, *(ListedNetwork(name, True, *found) for name, found in others.items() if found[0] not in origins)]
 
 
 def _embedded() -> Iterator[ListedNetwork]:
@@ -242,27 +214,13 @@ def _embedded() -> Iterator[ListedNetwork]:
         yield ListedNetwork(name, here, origin, VARIANTS[name].megabytes, "Apache-2.0", DIM, STRIDE, note)
 
 
-def _of_table(row: KnownNetwork, cached: _Cached) -> ListedNetwork:
-    """Return the entry of a network with a short name."""
-    revision, origin = row.revision or "main", f"hf:{row.repository}"
-    here = [
-        name for name in cached if name[0].repository == row.repository and revision in (name[0].revision, *name[1])
-    ]
-    size = here[0][2] if here else row.megabytes
-    return ListedNetwork(row.name, bool(here), origin, size, row.licence, row.features, row.stride, row.note)
-
-
-def _of_packages(cached: _Cached) -> Iterator[ListedNetwork]:
+def _of_packages() -> Iterator[ListedNetwork]:
     for entry in plugins(GROUP):
         if entry.name in (*EMBEDDED, *ENGINES, *known_networks()):
             continue  # our names stay ours
         problem = ""
         try:
-            found = entry.load()
-            if isinstance(found, Mapping):
-                yield _of_table(KnownNetwork.of(entry.name, found), cached)
-                continue
+            entry.load()
         except (Exception, SystemExit) as error:  # importing a package may raise anything
             problem = f"cannot be used: {first_line(error)}"
-        origin = f"the package of {entry.value}"
-        yield ListedNetwork(entry.name, not problem, origin, note=problem, is_engine=True)
+        yield ListedNetwork(entry.name, not problem, f"the package of {entry.value}", note=problem, is_engine=True)
