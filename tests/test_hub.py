@@ -15,7 +15,7 @@ import huggingface_hub
 import torch
 
 from helpers.hub_networks import DINO, TIMM, Only, convnet, exported, repository, vit, vit_file
-from patchvote import Dense, Extractor, NetworkError, Patch, Recipe
+from patchvote import Dense, Extractor, NetworkError, Recipe
 from patchvote.networks import graph_of, load, load_pinned
 from patchvote.networks.hub import HubName, described, read_settings
 from patchvote.networks.names import CachedName
@@ -106,28 +106,9 @@ def test_a_network_that_allows_other_sizes_looks_at_two_scales_and_another_at_on
         Extractor(Recipe("hf:tiny/fixed"))
 
 
-def test_the_class_token_can_describe_the_whole_image_or_a_patch(tiny):
-    sampling = Dense(sides=(64, 128))
-    first = Extractor(Recipe(f"{tiny}?whole=class", sampling))(SQUARE[0])
-    mean = Extractor(Recipe(tiny, sampling))(SQUARE[0])
-    np.testing.assert_allclose(mean.values[0], reference(vit(), SQUARE[:1])[0].mean(axis=(0, 1)), atol=1e-4)
-    np.testing.assert_array_equal(first.values[1:], mean.values[1:])
-    single, both = load(f"{tiny}?whole=class"), load(f"{tiny}?whole=class+{tiny}")
-    maps, whole = both.with_whole(SQUARE)
-    _, token = single.with_whole(SQUARE)
-    np.testing.assert_allclose(first.values[0], token[0], atol=1e-4)
-    np.testing.assert_allclose(whole[:, :24], token / np.linalg.norm(token, axis=1, keepdims=True), rtol=1e-5)
-    np.testing.assert_allclose(whole[:, 24:], maps[..., 24:].mean(axis=(1, 2)), rtol=1e-4, atol=1e-6)
-    assert single.spec.fingerprint != load(tiny).spec.fingerprint
-    bag = Extractor(Recipe(f"{tiny}?whole=class", Patch(count=10, levels=1)))(SQUARE[0])
-    assert bag.values.shape[1] == 24
-
-
-def test_a_network_without_a_class_token_says_so(hub):
+def test_a_network_without_a_class_token_is_read(hub):
     hub.push("tiny/siglip", repository(exported(Only(vit(token=False), 0), "last_hidden_state"), DINO))
     assert load("hf:tiny/siglip")(SQUARE).shape == (3, 4, 4, 24)
-    with pytest.raises(NetworkError, match="has no class token"):
-        load("hf:tiny/siglip?whole=class")
 
 
 def test_among_several_outputs_the_user_says_which(hub):
@@ -241,7 +222,6 @@ def test_weights_outside_of_the_snapshot_are_refused_and_nothing_is_asked_for(hu
         ("hf:tiny/../vit", "does not name a network of the hub"),
         ("hf:tiny/vit/model.bin", "does not name a network of the hub"),
         ("hf:tiny/vit?size=big", "whole number of pixels"),
-        ("hf:tiny/vit?whole=no", "whole must be"),
         ("hf:tiny/vit?sha256=12", "64 hexadecimal digits"),
         ("hf:tiny/vit?colour=red", "is no option"),
         ("hf:tiny/vit?pixels=red", "pixels must be one of imagenet"),
@@ -290,7 +270,7 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch):
 
 
 def test_a_name_is_written_as_it_is_read():
-    for name in ("hf:a/b", "hf:a/b@v1", "hf:a/b/x/y.onnx", "hf:a/b@v1/y.onnx?size=3&whole=class"):
+    for name in ("hf:a/b", "hf:a/b@v1", "hf:a/b/x/y.onnx", "hf:a/b@v1/y.onnx?size=3&stride=4"):
         assert str(HubName.parse(name)) == name
 
 

@@ -18,7 +18,7 @@ from huggingface_hub import constants
 
 from helpers.hub_networks import DINO, repository, vit_file
 from helpers.unmeasured import unmeasured
-from patchvote import ImageClassifier, ModelError, NetworkError, PatchvoteError, export_model
+from patchvote import ImageClassifier, ModelError, NetworkError
 from patchvote.models.file import read_model, write_model
 from patchvote.networks import load
 from patchvote.networks.names import list_networks
@@ -108,18 +108,6 @@ def test_a_network_of_one_size_is_said_to_see_photos_at_one_scale(hub, photo_fol
     done = command("fit", photo_folder, tmp_path / "m.patchvote", "--network", "hf:tiny/fixed", "--no-report")
     assert (done.code, "photos are seen at one scale" in done.err) == (0, True)
     assert read_model(tmp_path / "m.patchvote").recipe.sampling.sides == (64,)
-
-
-def test_a_model_with_a_class_token_for_the_whole_photo_predicts_and_is_not_exported(
-    network, photo_folder, photo, tmp_path
-):
-    classifier = ImageClassifier(f"{network}?whole=class", cache=False).fit(photo_folder)
-    classifier.save(tmp_path / "m.patchvote")
-    again = ImageClassifier.load(tmp_path / "m.patchvote")
-    assert "whole=class&sha256=" in again.recipe.network
-    np.testing.assert_array_equal(again.predict_proba([photo]), classifier.predict_proba([photo]))
-    with pytest.raises(PatchvoteError, match="by its class token cannot be one graph"):
-        export_model(classifier.model, tmp_path / "m.onnx")
 
 
 # --- short names and the list -----------------------------------------------------------------------------------------

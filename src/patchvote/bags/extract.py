@@ -30,7 +30,7 @@ from ..utils.machine import cores, one_blas_thread
 from ..utils.parameters import Parameters
 from ..utils.schema import brief
 from .bags import Bags
-from .boxes import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
+from .boxes import MAX_DESCRIPTORS, WHOLE, Boxes, Dense, Patch, cell_boxes, check_pixels, relative
 from .recipe import Recipe, as_recipe, fitting
 
 # Pixels per call of the network. More do not fit the processor's cache: batches of 32 tiles of 224 px are a quarter
@@ -200,21 +200,18 @@ class _View:
         return tile if tile.ndim == 3 else np.broadcast_to(tile[..., None], (*tile.shape, 3))
 
 
-# Output of the network for one view, and the descriptor of the whole view where the network has its own.
-_Seen = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]
-
-
+@dataclasses.dataclass(eq=False)
 class _Job:
     """A photo in progress: its views, and the outputs of the network so far."""
 
-    def __init__(self, photo: Photo) -> None:
-        self.photo = photo
-        self.digest = ""
-        self.error: PhotoError | None = None
-        self.views: list[_View] = []
-        self.boxes: npt.NDArray[np.float32] | None = None
-        self.level: npt.NDArray[np.int16] | None = None
-        self.outputs: dict[int, tuple[Future[list[_Seen]], int]] = {}  # by view: a batch, and the row in it
+    photo: Photo
+    digest: str = ""
+    error: PhotoError | None = None
+    views: list[_View] = dataclasses.field(default_factory=list)
+    boxes: Boxes | None = None
+    level: npt.NDArray[np.int16] | None = None
+    # By view: a batch, and the row in it.
+    outputs: dict[int, tuple[Future[npt.NDArray[np.float32]], int]] = dataclasses.field(default_factory=dict)
 
 
 class _Pipeline:
@@ -296,13 +293,11 @@ class _Pipeline:
         for row, (job, index) in enumerate(group):
             job.outputs[index] = output, row
 
-    def _describe(self, views: list[_View]) -> list[_Seen]:
+    def _describe(self, views: list[_View]) -> npt.NDArray[np.float32]:
         """Cut out the views of one batch and run the network on them (on a worker)."""
         tiles = [view.tile() for view in views]
-        outputs, wholes = describe(self._backbone, np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
-        if self._recipe.mode == "patch":
-            return [(vector, None) for vector in (mean_of_cells(outputs) if wholes is None else wholes)]
-        return [(output, None if wholes is None else wholes[row]) for row, output in enumerate(outputs)]
+        outputs = describe(self._backbone, np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
+        return mean_of_cells(outputs) if self._recipe.mode == "patch" else outputs
 
     def _finish(self, job: _Job) -> Described:
         """Wait for the outputs of the oldest photo, and make its bag."""
@@ -323,16 +318,14 @@ class _Pipeline:
             return Described(job.photo, job.digest, error=PhotoError(job.photo.name, reason))
         return Described(job.photo, job.digest, bag)
 
-    def _bag(self, job: _Job, seen: list[_Seen]) -> Bags:
+    def _bag(self, job: _Job, outputs: list[npt.NDArray[np.float32]]) -> Bags:
         """Make the bag of one photo from the outputs of the network."""
-        outputs, wholes = [output for output, _ in seen], [whole for _, whole in seen]
         if job.boxes is not None and job.level is not None:
             return Bags(np.stack(outputs), np.array([0, len(outputs)]), job.boxes, job.level)
         boxes = [cell_boxes(*output.shape[:2]) for output in outputs]
         level = list(range(1, len(outputs) + 1))
         if isinstance(self._recipe.sampling, Dense) and self._recipe.sampling.whole:
-            whole = mean_of_cells(outputs[0][None])[0] if wholes[0] is None else wholes[0]
-            outputs = [whole[None, None], *outputs]
+            outputs = [mean_of_cells(outputs[0][None])[:, None], *outputs]
             boxes, level = [np.array([WHOLE], np.float32), *boxes], [0, *level]
         ends = np.cumsum([0] + [len(part) for part in boxes])
         values = np.empty((ends[-1], self._backbone.spec.dim), np.float32)

@@ -64,11 +64,6 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
             f"{model.fingerprint}, not {maps.spec.fingerprint}): its answers would mean nothing. "
             "Name the network that it was made with."
         )
-    if maps.spec.whole == "class":
-        raise PatchvoteError(
-            "a model whose network describes the whole photo by its class token cannot be one graph. Fit it without "
-            "whole=class."
-        )
     exported = _build(model, model.recipe.sampling, graph, maps)
     onnx.checker.check_model(exported, full_check=True)
     write_file(Path(path), [exported.SerializeToString()])

@@ -69,16 +69,12 @@ class NetworkSpec:
     """Height and width of the input, where the network accepts only one size."""
     output_layout: Literal["NCHW", "NHWC"] = "NCHW"
     """Order of the output's axes, where it is a feature map."""
-    whole: Literal["mean", "class"] = "mean"
-    """What describes a whole image: the mean of the cells, or the class token of a transformer (`HasWhole`)."""
 
     @property
     def fingerprint(self) -> str:
         """Short hash of everything that affects descriptors, which the name does not."""
         fields: dict[str, Any] = dataclasses.asdict(self)
         del fields["name"]
-        if self.whole == "mean":  # most networks have nothing else to describe a whole image by
-            del fields["whole"]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -108,30 +104,16 @@ class HasGraph(Protocol):
         ...
 
 
-@runtime_checkable
-class HasWhole(Protocol):
-    """A backbone that describes a whole image by something else than the mean of its cells (`NetworkSpec.whole`)."""
-
-    def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Describe images as a call does; also return the descriptors ``(n, d)`` of the whole images."""
-        ...
-
-
 def stride_of(side: int, cells: int) -> int:
     """Return the pixels between two cells of a feature map: the power of two nearest to side / cells."""
     return max(1, int(2 ** round(math.log2(side / cells))))
 
 
-def describe(
-    backbone: Backbone, images: npt.NDArray[np.uint8]
-) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]] | None]:
-    """Return the descriptors of images, and those ``(n, d)`` of the whole images where the network has its own."""
-    spec, tokens = backbone.spec, None
+def describe(backbone: Backbone, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Return the descriptors of images, after a check: the network may be that of another package."""
+    spec = backbone.spec
     try:
-        if spec.whole == "class" and isinstance(backbone, HasWhole):
-            maps, tokens = backbone.with_whole(images)
-        else:
-            maps = backbone(images)
+        maps = backbone(images)
     except (PatchvoteError, MemoryError):
         raise
     except Exception as error:  # code of another package may raise anything
@@ -139,27 +121,18 @@ def describe(
             f"the network {spec.name!r} failed for images of the shape {images.shape}: {type(error).__name__}: "
             f"{first_line(error)}"
         ) from error
-    _check_output(spec, images, maps)
-    return maps, tokens
-
-
-def _check_output(spec: NetworkSpec, images: npt.NDArray[np.uint8], output: Any) -> None:
-    """Refuse an output of another type or shape: the boxes of its descriptors would be wrong."""
     count, *sides, _ = images.shape
     cells = [] if spec.stride is None else [side / spec.stride for side in sides]
-    array = output if isinstance(output, np.ndarray) else np.empty(0, object)
-    shape = array.shape
-    fits = array.dtype.kind == "f" and len(shape) == 2 + len(cells) and (shape[0], shape[-1]) == (count, spec.dim)
+    shape = maps.shape if isinstance(maps, np.ndarray) and maps.dtype.kind == "f" else ()
     # Strides are rounded to powers of two (`stride_of`), and a network without padding has a cell less.
-    near = (
-        have > 0 and right / 1.5 - 1 <= have <= right * 1.5 + 1 for right, have in zip(cells, shape[1:], strict=False)
-    )
-    if not (fits and all(near)):
+    near = [have > 0 and want / 1.5 - 1 <= have <= want * 1.5 + 1 for want, have in zip(cells, shape[1:], strict=False)]
+    if len(shape) != 2 + len(cells) or (shape[0], shape[-1]) != (count, spec.dim) or not all(near):
         expected = (count, *(max(1, round(side)) for side in cells), spec.dim)
         raise BrokenNetworkError(
-            f"the network {spec.name!r} returned {type(output).__name__!r} of {array.dtype} and shape {shape} for "
-            f"images of the shape {images.shape}, expected floating-point numbers of the shape {expected}."
+            f"the network {spec.name!r} returned {type(maps).__name__!r} of the shape {shape} for images of the shape "
+            f"{images.shape}, expected floating-point numbers of the shape {expected}."
         )
+    return maps
 
 
 # --- several networks as one ------------------------------------------------------------------------------------------
@@ -177,16 +150,7 @@ class JoinedBackbone:
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images."""
-        return np.concatenate([unit(describe(part, images)[0]) for part in self._parts], axis=-1)
-
-    def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Describe images; also return the descriptors of whole images: class tokens, or means of a network's cells."""
-        maps, wholes = [], []
-        for part in self._parts:
-            cells, whole = describe(part, images)
-            maps.append(unit(cells))
-            wholes.append(unit(whole) if whole is not None else mean_of_cells(maps[-1]))
-        return np.concatenate(maps, axis=-1), np.concatenate(wholes, axis=-1)
+        return np.concatenate([unit(describe(part, images)) for part in self._parts], axis=-1)
 
 
 def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
@@ -209,7 +173,6 @@ def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
         weights=hashlib.sha256(JOIN.join(part.fingerprint for part in parts).encode()).hexdigest(),
         output=JOIN.join(part.output for part in parts),
         output_layout="NCHW",  # as above
-        whole="class" if any(part.whole == "class" for part in parts) else "mean",
     )
 
 

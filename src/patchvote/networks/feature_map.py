@@ -80,10 +80,7 @@ def adapt(
     device: str = "cpu",
     bounded: bool = True,
 ) -> tuple[onnx.ModelProto, NetworkSpec, Session]:
-    """Return the graph, its specification, and a session of it; `wanted` has the name and what to read.
-
-    Where `wanted.whole` is "class", the class token is a second output.
-    """
+    """Return the graph, its specification, and a session of it; `wanted` has the name and what to read."""
 
     def session_of(graph: onnx.ModelProto) -> Session:
         try:
@@ -95,8 +92,6 @@ def adapt(
     part = _prepared(part)
     session = session_of(part)
     spec, others = _measured(session, part, wanted, settings)
-    if wanted.whole == "class" and not others:
-        raise NetworkError(f"{wanted.name} has no class token: leave whole=class out.")
     if others is not None or session.output_type != "tensor(float)":
         _add_map(part, spec, others)
         session = session_of(part)
@@ -241,7 +236,7 @@ def _stride_of_tokens(square: Shape, wide: Shape | None, size: tuple[int, int], 
 
 
 def _add_map(part: onnx.ModelProto, spec: NetworkSpec, others: int | None) -> None:
-    """Let a graph return a map, or a vector, in float32 of its output; and a class token where `spec` asks for it."""
+    """Let a graph return a map, or a vector, in float32 of its output."""
     from onnx import TensorProto, helper
 
     builder, graph = GraphBuilder("patchvote_"), part.graph
@@ -249,7 +244,7 @@ def _add_map(part: onnx.ModelProto, spec: NetworkSpec, others: int | None) -> No
     shape: list[str | int] = (
         ["n", spec.dim, "rows", "columns"] if spec.output_layout == "NCHW" else ["n", "rows", "columns", spec.dim]
     )
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape if spec.stride else ["n", "d"])]
+    value = helper.make_tensor_value_info(name, TensorProto.FLOAT, shape if spec.stride else ["n", "d"])
     if others is None:
         builder.node("Cast", source, output=name, to=TensorProto.FLOAT)
     else:
@@ -266,11 +261,6 @@ def _add_map(part: onnx.ModelProto, spec: NetworkSpec, others: int | None) -> No
         columns = builder.node("Transpose", patches, perm=[0, 2, 1])
         wanted = builder.node("Concat", builder.ints(0, 0), cells, axis=0)  # in a new shape, 0 keeps an axis as it is
         builder.node("Cast", builder.node("Reshape", columns, wanted), output=name, to=TensorProto.FLOAT)
-        if spec.whole == "class":
-            token = builder.node("Gather", source, builder.constant(0, np.int64), axis=1)
-            builder.node("Cast", token, output="patchvote_whole", to=TensorProto.FLOAT)
-            values.append(helper.make_tensor_value_info("patchvote_whole", TensorProto.FLOAT, ["n", spec.dim]))
     graph.node.extend(builder.nodes)
     graph.initializer.extend(builder.constants.values())
-    del graph.output[:]
-    graph.output.extend(values)
+    graph.output[0].CopyFrom(value)

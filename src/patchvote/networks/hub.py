@@ -4,9 +4,9 @@ A name is ``hf:owner/name[@revision][/file.onnx][?key=value&…]``. Its files ar
 the hub's own library (the extra ``hub``), when the user types the name, and by nothing else. The name of the backbone
 is *pinned*: it has the commit and the SHA-256 of the file, so it means the same network everywhere; models hold it.
 
-Options: ``output`` is the tensor to read; ``whole=class`` describes a whole image by the class token instead of the
-mean of its cells; ``size`` and ``stride`` are pixels, where the repository does not state them; ``pixels`` is a usual
-normalisation for a repository that does not describe its input; ``sha256`` is the digest that the file must have.
+Options: ``output`` is the tensor to read; ``size`` and ``stride`` are pixels, where the repository does not state them;
+``pixels`` is a usual normalisation for a repository that does not describe its input; ``sha256`` is the digest that the
+file must have.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .names import CachedName, NetworkName, whole_pixels
 from .onnx_file import backbone_of, read_graph
 from .session import OnnxBackbone
 
-OPTIONS = ("output", "whole", "size", "stride", "pixels", "sha256")
+OPTIONS = ("output", "size", "stride", "pixels", "sha256")
 
 # Files that a name without a file means, in this order: an image tower comes before a graph that also takes text.
 _USUAL = ("onnx/vision_model.onnx", "vision_model.onnx", "onnx/model.onnx", "model.onnx")
@@ -58,11 +58,11 @@ class HubName:
 
     Examples
     --------
-    >>> name = HubName.parse("hf:owner/net@v1/onnx/model.onnx?whole=class")
+    >>> name = HubName.parse("hf:owner/net@v1/onnx/model.onnx?size=256")
     >>> name.repository, name.revision, name.file, name.options
-    ('owner/net', 'v1', 'onnx/model.onnx', {'whole': 'class'})
+    ('owner/net', 'v1', 'onnx/model.onnx', {'size': '256'})
     >>> str(name)
-    'hf:owner/net@v1/onnx/model.onnx?whole=class'
+    'hf:owner/net@v1/onnx/model.onnx?size=256'
     """
 
     repository: str
@@ -108,13 +108,9 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
             "damaged: then delete the file that it links to, and try again."
         )
     pinned = dataclasses.replace(parsed, options={**parsed.options, "sha256": digest})
-    settings, whole = _settings(pinned, local), pinned.options.get("whole", "mean")
-    if whole not in ("mean", "class"):
-        raise NetworkError(f"whole must be 'mean' or 'class', got {whole[:40]!r}.")
+    settings = _settings(pinned, local)
     output = settings.output or find_features(model, pinned.repository)
     wanted = NetworkSpec(str(pinned), 0, 0, None, Preprocessing(), activation, digest, output)
-    if whole == "class":
-        wanted = dataclasses.replace(wanted, whole="class")
     return backbone_of(model, wanted, settings, lambda: read_graph(path, locate)[0], threads=threads, device=device)
 
 

@@ -73,29 +73,25 @@ class Session:
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
 
     def run(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Return the first output."""
-        return self.run_all(tensor)[0]
-
-    def run_all(self, tensor: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
-        """Return all outputs; `NetworkError` if ONNX Runtime fails, or takes longer than a bounded session may."""
-        value = self.inputs[0]
-        batch, count = value.shape[0], len(tensor)
+        """Return the output; `NetworkError` if ONNX Runtime fails, or takes longer than a bounded session may."""
+        batch, count = self.inputs[0].shape[0], len(tensor)
         try:
             if not isinstance(batch, int) or batch == count:
-                return [np.asarray(output, dtype=np.float32) for output in self._call({value.name: tensor})]
+                return np.asarray(self._call(tensor), dtype=np.float32)
             # A graph with a fixed batch size gets the images in batches of this size; the last one is padded.
             padded = -(-count // batch) * batch
             tensor = np.concatenate([tensor, np.zeros((padded - count, *tensor.shape[1:]), np.float32)])
-            parts = [self._call({value.name: tensor[start : start + batch]}) for start in range(0, padded, batch)]
-            return [np.concatenate(outputs).astype(np.float32)[:count] for outputs in zip(*parts, strict=True)]
+            parts = [self._call(tensor[start : start + batch]) for start in range(0, padded, batch)]
+            return np.concatenate(parts).astype(np.float32)[:count]
         except NetworkError:
             raise
         except Exception as error:  # as above
             raise NetworkError(f"{self._name} cannot take an input of the shape {tensor.shape}: {error}") from error
 
-    def _call(self, feeds: dict[str, npt.NDArray[np.float32]]) -> Any:
+    def _call(self, tensor: npt.NDArray[np.float32]) -> Any:
+        feeds = {self.inputs[0].name: tensor}
         if not self._bounded:
-            return self._session.run(None, feeds)
+            return self._session.run(None, feeds)[0]
         if self._abandoned:
             raise NetworkError(f"{self._name} does not answer: an earlier call could not be stopped.")
         import onnxruntime
@@ -105,17 +101,17 @@ class Session:
         def stop() -> None:
             options.terminate = True
 
-        limit = sum(_CALL_SECONDS * (1 + tensor.size / 3e6) for tensor in feeds.values())
         call = functools.partial(self._session.run, None, feeds, options)
         try:
-            return within(limit, call, stop, f"{self._name} does not answer")
+            limit = _CALL_SECONDS * (1 + tensor.size / 3e6)
+            return within(limit, call, stop, f"{self._name} does not answer")[0]
         except EndlessWorkError:
             self._abandoned = True
             raise
 
 
 class OnnxBackbone:
-    """A session whose first output is the descriptors, in the layout of `spec` or with its channels last.
+    """A session whose output is the descriptors, in the layout of `spec` or with its channels last.
 
     `read` returns the graph, from a batch of preprocessed images to the descriptors: it does not stay in memory.
     """
@@ -130,20 +126,12 @@ class OnnxBackbone:
         """Describe ``(n, h, w, 3)`` RGB images."""
         return self.describe(self.spec.preprocessing(images))
 
-    def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Describe images as a call does; also return the class token of each, where `spec.whole` is "class"."""
-        maps, whole = self._describe_all(self.spec.preprocessing(images))
-        return maps, whole
-
     def describe(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Describe images that are already preprocessed."""
-        return self._describe_all(tensor)[0]
-
-    def _describe_all(self, tensor: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
-        result, *others = self.session.run_all(tensor)
+        result = self.session.run(tensor)
         if self.spec.stride is None:
-            return [result.reshape(len(tensor), self.spec.dim), *others]
-        return [result if self._channels_last else result.transpose(0, 2, 3, 1), *others]
+            return result.reshape(len(tensor), self.spec.dim)
+        return result if self._channels_last else result.transpose(0, 2, 3, 1)
 
 
 class EndlessWorkError(NetworkError):
