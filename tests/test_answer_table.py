@@ -22,7 +22,7 @@ def test_the_columns_of_the_table_are_aligned_whatever_the_script():
         Answer(names[2], None, 0.0, None, 0.0, False, PhotoError(names[2], "is broken.")),
     ]
     head, *rows = Table.of(names, classes).lines(answers)
-    assert head.split() == ["photo", "class", "probability", "likeliest", "next", "likeliest"]
+    assert head.split() == ["photo", "class", "probability", "next", "likeliest"]
 
     def column(line: str, part: str) -> int:
         return width(line[: line.index(part)])
@@ -30,12 +30,11 @@ def test_the_columns_of_the_table_are_aligned_whatever_the_script():
     for row, label in zip(rows, ("cat", "none of these", "cannot be read"), strict=True):
         assert column(row, label) == column(head, "class")
     assert column(rows[0], " %") == column(head, "probability") + len("probability") - 2
-    assert column(rows[1], "東京 50 %") == column(head, "likeliest")
-    for row, second in zip(rows, ("東京 0 %", "Wolfshund 40 %"), strict=False):
-        assert column(row, second) == column(head, "next")
+    for row, others in zip(rows, ("東京 0 %", "東京 50 %, Wolfshund 40 %"), strict=False):
+        assert column(row, others) == column(head, "next")
 
 
-@pytest.mark.parametrize("columns", [70, 80, 100])
+@pytest.mark.parametrize("columns", [60, 80, 100])
 @pytest.mark.parametrize("other", ["dog", "dog with a very long name, as of a species in two languages"])
 def test_a_name_that_is_too_long_stands_above_its_answer_whole(columns, other):
     long, short = "a/very/long/path/to/a/folder/of/photos/of/the/last/summer/" * 2 + "1.jpg", "2.jpg"
@@ -44,19 +43,6 @@ def test_a_name_that_is_too_long_stands_above_its_answer_whole(columns, other):
     assert max(width(head), width(row), width(last)) <= columns
     assert (name, row.index("cat"), last.index("cat")) == (long, head.index("class"), head.index("class"))
     assert last.startswith("2.jpg ")
-
-
-@pytest.mark.parametrize("columns", [60, 70, 80, 90])
-def test_names_stand_beside_their_answers_wherever_there_is_room(columns):
-    names = [f"unl/keyboard_{number}.jpg" for number in range(60, 70)]
-    answers = [Answer(name, "backpack", 0.9, "laptop", 0.1, True) for name in names]
-    head, *rows = Table.of(names, ["backpack", "laptop"], columns).lines(answers)
-    for name, row in zip(names, rows, strict=True):
-        assert row.startswith(f"{name} ")
-        assert "none of these" in row
-        assert "90 %" in row
-        assert width(row) <= columns
-    assert ("next likeliest" in head) == (columns >= 80)
 
 
 def test_sentences_wrap_at_words_on_a_terminal_and_not_in_a_pipe(place):

@@ -293,11 +293,3 @@ def test_a_list_that_asks_for_anything_else_moves_nothing(row, here, command):
     done = command("check", "photos", "--apply", "todo.jsonl", "--move", "away")
     assert (done.code, "todo.jsonl: line 2" in done.err) == (1, True)
     assert content(here) == before
-
-
-def test_photos_that_a_list_names_as_test_photos_are_told_and_not_moved(here, command):
-    (here / "test.csv").write_text("file_name,label\nphotos/light/5.png,light\n")
-    assert "  light/5.png: the same as" in command(*CHECK, "--test", "test.csv").out
-    done = command(*CHECK, "--test", "test.csv", "--move", "away")
-    assert (done.code, "--move would take 1 photo of photos away" in done.err) == (2, True)
-    assert (here / "photos/light/5.png").exists()

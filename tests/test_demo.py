@@ -49,7 +49,8 @@ def test_the_report_says_what_the_test_crops_are_and_shows_photos_with_their_evi
 
 
 def test_a_folder_is_written_into_again_only_if_the_demo_made_it_or_by_force(tmp_path, monkeypatch, command: Command):
-    monkeypatch.setattr(demo, "run", lambda folder, machine: (folder / "thesis.txt").write_text("years of work"))
+    monkeypatch.setattr(demo, "run", lambda folder, machine: demo.make_photos(folder / "photos"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "thesis.txt").write_text("years of work")
     for folder, options, code in (("new", (), 0), ("new", (), 0), (".", (), 1), (".", ("--force",), 0)):
-        monkeypatch.chdir(tmp_path)
         assert command("demo", folder, *options).code == code, (folder, options)

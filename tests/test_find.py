@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from patchvote import ImageClassifier, PatchvoteError, Photo, PhotoError, Recipe, find_photos
-from patchvote.photos.find import PassedOver, label_texts, labelled, near_path, overlap, shared_files
+from patchvote.photos.find import PassedOver, label_texts, labelled, near_path, overlap
 from patchvote.photos.manifests import Columns
 from test_outputs import FIT
 
@@ -149,8 +149,6 @@ def test_collections_that_share_photos_are_told(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     assert overlap(folder / "cat", tmp_path / "link")
     assert not overlap(folder / "cat", folder / "dog")
-    assert shared_files(find_photos(folder), find_photos(tmp_path / "link")) == ["cat/a.jpg"]
-    assert shared_files(find_photos(folder), [Photo("a", b"")]) == []
 
 
 # --- manifests ------------------------------------------------------------------------------------------------------
@@ -247,9 +245,6 @@ def test_answers_of_predict_in_place_of_a_list_tell_their_column(lists, command)
     done = command("predict", "m.patchvote", "answers.csv")
     assert (done.code, "--columns file=file" in done.err) == (1, True)
     assert command("predict", "m.patchvote", "answers.csv", "--columns", "file=file").code == 0
-    for words in (("evaluate", "m.patchvote", "answers.csv"), ("fit", "answers.csv", "new.patchvote", *FIT[:-1])):
-        done = command(*words, "--columns", "file=file", "--no-report")
-        assert "answers.csv holds answers of a model: its labels may be wrong" in done.err
 
 
 def test_columns_need_a_list_and_known_keys(lists):

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarning, first_line
-from ..utils.terminal import ANYTIME, PRESSED, ReaderGone, flush_output, say, show
+from ..utils.terminal import INTERRUPTION, ReaderGone, flush_output, say, show
 from ..version import __version__
 from .options import MistypedError, with_options
 from .output import FAILED, INTERRUPTED, MISTYPED
@@ -83,8 +83,8 @@ def main() -> NoReturn:
     except ReaderGone:
         code = 0
     except (KeyboardInterrupt, Exception) as error:
-        if PRESSED or isinstance(error, KeyboardInterrupt):  # a library may replace the exception
-            say(ANYTIME)
+        if _is_interruption(error):
+            say(INTERRUPTION)
             code = INTERRUPTED
         elif debug or not isinstance(error, (PatchvoteError, OSError, MemoryError)):
             raise
@@ -100,10 +100,9 @@ def main() -> NoReturn:
 
 def _run(words: Sequence[str]) -> Any:
     """Run a command, and return its exit code."""
-    for word in words:
-        # Of an empty path, the current folder would be read or written; a shell makes it of an unset variable.
-        if not word or (word.startswith("--") and word.endswith("=")):
-            raise MistypedError(f"an argument is empty: {shlex.join(words)}")
+    # Of an empty path, the current folder would be read or written; a shell makes it of an unset variable.
+    if any(not word or (word.startswith("--") and word.endswith("=")) for word in words):
+        raise MistypedError(f"an argument is empty: {shlex.join(words)}")
     try:
         make_app(words)()
     except SystemExit as ended:
@@ -114,19 +113,22 @@ def _run(words: Sequence[str]) -> Any:
     return 0
 
 
+def _is_interruption(error: BaseException | None) -> bool:
+    """Whether Ctrl-C was pressed: a library that is being imported may replace the exception by one of its own."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interruption(error.__cause__))
+
+
 def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
-    """Return the message of an error; if the user has to name a network, with the command that does so."""
+    """Return the message of an error; if the user has to name a network, with the option that does so."""
     if isinstance(error, OSError):  # one that was not handled where it occurred, such as a full temporary folder
         return [f"patchvote: {error.filename or 'the system'}: {error.strerror or error}."]
     if isinstance(error, MemoryError):
         return [f"patchvote: there is not enough memory for this: {first_line(error)}."]
-    if not isinstance(error, UntypedNetworkError) or error.network is None:
-        first, *others = error.lines
-        return [f"patchvote: {first}", *others]
-    typed = sys.argv[1:]
-    end = typed.index("--") if "--" in typed else len(typed)  # after two dashes nothing is an option
-    command = shlex.join(["patchvote", *typed[:end], error.option, error.network, *typed[end:]])
-    return [f"patchvote: {error.reason} If you know this network and trust it, name it yourself:", f"  {command}"]
+    if isinstance(error, UntypedNetworkError) and error.network is not None:
+        named = f"{error.option} {shlex.quote(error.network)}"
+        return [f"patchvote: {error.reason} If you know this network and trust it, name it yourself: {named}"]
+    first, *others = error.lines
+    return [f"patchvote: {first}", *others]
 
 
 def _show_warning(

@@ -34,7 +34,7 @@ def add(
     target = output or model.model
 
     def read() -> ImageClassifier:
-        return model.load(cluster, [photos.photos], cache=cache.folder, seed=seed)
+        return model.load(cluster, cache=cache.folder, seed=seed)
 
     with cluster.opened() as engine:
         classifier, outputs = read(), [(target, Kind.model)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..utils.terminal import counted, emit, printable, show, show_json
-from .options import MistypedError, Printing
+from .options import Printing
 from .output import bytes_text
 
 _INDENT = len("networks   ")
@@ -37,18 +36,14 @@ def cache(
     root, where = folder or bags_folder(), folder or cache_folder()
     for path in (where, root):
         if path.exists() and not path.is_dir():
-            raise PatchvoteError(
-                f"{path} is no folder, so nothing can be kept in it. Remove it, or name a folder: --cache here and in "
-                "other commands, or $PATCHVOTE_CACHE for all."
-            )
+            raise PatchvoteError(f"{path} is no folder. Name one by --cache, or for all commands by $PATCHVOTE_CACHE.")
     networks = {} if folder else {path: path.stat().st_size for path in built_graphs()}
     if not clear:
         _show(folder, root, where, networks, printing.as_json)
         return
     what = "descriptors of photos" + ("" if folder else " and built networks")
-    if not yes and not _agreed(f"Remove all {what} in {where}?"):
-        show("nothing was removed.")
-        return
+    if not yes:
+        typer.confirm(f"Remove all {what} in {where}?", abort=True, err=True)
     bags = clear_bags(root)
     for path in networks:
         with contextlib.suppress(OSError):
@@ -80,14 +75,3 @@ def _show(folder: Path | None, root: Path, where: Path, networks: dict[Path, int
     if not folder:
         count = counted(len(networks), "built network")
         show(f"networks   {bytes_text(sum(networks.values()))} in {count}, beside the bound", indent=_INDENT)
-
-
-def _agreed(question: str) -> bool:
-    """Ask a person at the terminal."""
-    if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed before the command began
-        raise MistypedError("--clear asks before it removes anything, and there is nobody to ask: add --yes.")
-    try:
-        return typer.confirm(question, err=True)
-    except typer.Abort:  # Ctrl-C, or the end of the input
-        print(file=sys.stderr)  # noqa: T201
-        raise KeyboardInterrupt from None

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from ..models.check.findings import Checked
-    from ..photos.find import Found
     from ..photos.moves import Move
 
 _COLUMNS = ["file_name", "label", "finding", "probability", "details", "action", "to"]  # of a list of suspects
@@ -134,6 +133,7 @@ def check(
     """
     from ..bags.extract import Extractor
     from ..models.check.check import check_photos
+    from ..photos.find import overlap
     from ..photos.moves import Move, Spot
 
     root, tests = photos.photos, test or []
@@ -148,11 +148,15 @@ def check(
     page, origin = report.file(default := Path(f"{base_name(root)}-check.html")), origin_of([root])
     outputs, renewed = [(page, Kind.report), (output, Kind.suspects)], {} if report.report else {default: origin}
     check_written(outputs, [root, *tests], describing.network, force=force, renewed=renewed, columns=photos.named)
-    others = _test_photos(photos, tests, is_moving=moving.move is not None)
+    for one in tests:
+        if one.is_dir() and root.is_dir() and overlap(one, root):
+            raise MistypedError(f"--test {one} and {root} overlap, so each test photo would be a copy of itself.")
     photos.tell_hints()
     with progress_line("extract", printing.quiet) as progress:
         extractor = Extractor(describing.recipe(), **machine.settings)
-        checked = check_photos(photos.source(), extractor, test=others, cache=cache.folder, progress=progress)
+        checked = check_photos(
+            photos.source(), extractor, test=photos.sources(tests), cache=cache.folder, progress=progress
+        )
     passed_over = checked.passed_over
     say(*(f"skipped {error}" for error in checked.skipped), *passed_over.sentences(advice=not printing.quiet))
     if page:
@@ -168,25 +172,6 @@ def check(
         done = moving.carry_out([Move(Spot(root, name), Spot(moving.move, name)) for name in names], root)
         done["left"] = len(checked.suspects) - len(names)
     _tell(record, lines, done, printing, skipped=bool(checked.skipped or passed_over.types))
-
-
-def _test_photos(photos: Labelled, tests: Sequence[Path], *, is_moving: bool) -> Path | Found | None:
-    """Return the test photos; refuse those that are the photos, which would be copies of themselves."""
-    from ..photos.find import find_photos, overlap, shared_files
-
-    for test in tests:
-        if test.is_dir() and photos.photos.is_dir() and overlap(test, photos.photos):
-            raise MistypedError(
-                f"--test {test} and {photos.photos} overlap, so that each test photo would be found to be its own "
-                "copy: name test photos in another folder."
-            )
-    others = photos.sources(tests)
-    if others is not None and is_moving and (shared := shared_files(photos.found(), find_photos(others))):
-        raise MistypedError(
-            f"--move would take {counted(len(shared), 'photo')} of {photos.photos} away from the test as well, since "
-            f"--test names the same files, such as {shared[0]}. Leave out --move, or name other files as test photos."
-        )
-    return others
 
 
 def _write_page(page: Path, checked: Checked, photos: Labelled, origin: str) -> None:

@@ -3,8 +3,7 @@
 Six photos of surfaces and small things are each cut in two. Crops of the left sides are for training, crops of the
 right sides for testing, and a collage of four right sides shows whether the evidence points at the right places. Test
 crops are thus of the same photos as the training crops: an easy task, which shows how the program is used and what it
-draws, not how accurate it is. No package was found that ships photos of several classes with a test set of their own,
-under a free licence and large enough to look at (docs/architecture.md).
+draws, not how accurate it is.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ PHOTOS = {
 }
 COLLAGE = ("brick", "tissue", "stars", "gravel")  # left to right, top to bottom
 _TRAIN, _TEST = 6, 20  # crops per class
-_MARK = ".patchvote-demo"  # file in a folder that the demonstration may write into
 
 
 def demo(
@@ -43,7 +41,9 @@ def demo(
     machine: Machine,
 ) -> None:
     """Fit, test and explain a model on crops of a few real photos, and write it all into FOLDER."""
-    _make_folder(folder, force)
+    is_ours = (folder / "photos" / "collage.png").exists()
+    if folder.exists() and any(folder.iterdir()) and not (is_ours or force):
+        raise PatchvoteError(f"{folder} holds other files. Choose an empty folder, or add --force to write into it.")
     run(folder, machine)
 
 
@@ -88,7 +88,10 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
     import numpy as np
     from PIL import Image
 
-    source, rng = _source(), np.random.default_rng(0)
+    spec = importlib.util.find_spec("skimage")
+    if spec is None or spec.origin is None:
+        raise PatchvoteError("the demo uses photos of scikit-image. Install it with: pip install 'patchvote[demo]'")
+    source, rng = Path(spec.origin).parent / "data", np.random.default_rng(0)
     parts, collage = folder / "parts", Image.new("RGB", (448, 448))
     parts.mkdir(parents=True, exist_ok=True)
     for label, name in PHOTOS.items():
@@ -111,19 +114,6 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
     return folder / "train", folder / "test", folder / "collage.png"
 
 
-def _make_folder(folder: Path, force: bool) -> None:
-    """Make the folder, or refuse one that the demonstration did not make."""
-    if folder.exists() and not folder.is_dir():
-        raise PatchvoteError(f"the demonstration writes into a folder, and {folder} is a file. Choose another name.")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / _MARK).exists() and not force:
-        raise PatchvoteError(
-            f"{folder} holds files that the demonstration did not write. Choose a new or empty folder, or add --force "
-            "to write into this one."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _MARK).touch()
-
-
 def in_own_quarter(evidence: Evidence) -> dict[str, float]:
     """Return, for each class of the collage, the share of the votes for it that lies in its own quarter."""
     shares = {}
@@ -133,11 +123,3 @@ def in_own_quarter(evidence: Evidence) -> dict[str, float]:
         quarter = votes[16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
         shares[label] = float(quarter.sum() / max(votes.sum(), 1e-12))
     return shares
-
-
-def _source() -> Path:
-    """Return the folder of photos inside the installed scikit-image; nothing is downloaded."""
-    spec = importlib.util.find_spec("skimage")
-    if spec is None or spec.origin is None:
-        raise PatchvoteError("the demo uses photos of scikit-image. Install it with: pip install 'patchvote[demo]'")
-    return Path(spec.origin).parent / "data"

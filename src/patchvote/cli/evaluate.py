@@ -47,7 +47,7 @@ def evaluate(
     default = (Path() if isinstance(path, RemotePath) else path.parent) / f"{names[0]}-{names[1]}.html"
     page, origin = report.file(default), origin_of([path, photos.photos])
     with cluster.opened() as engine:
-        classifier = model.load(cluster, [photos.photos], cache=cache.folder)
+        classifier = model.load(cluster, cache=cache.folder)
         outputs, renewed = [(page, Kind.report)], {} if report.report else {default: origin}
         inputs = [photos.photos, *strangers]
         model.check_written(classifier, outputs, inputs, renewed=renewed, columns=photos.named)

@@ -12,8 +12,8 @@ import typer
 from ..utils.file_kinds import Kind
 from ..utils.remote import place
 from ..utils.terminal import say, show, show_json
-from .options import Machine, MistypedError, ModelFile, Outputs, Printing
-from .output import FAILED, leave, tell_skipped
+from .options import Machine, MistypedError, ModelFile, Printing
+from .output import leave, tell_skipped
 from .photos import Unlabelled, is_list, outside
 
 if TYPE_CHECKING:
@@ -84,22 +84,6 @@ class Drawing:
                 files[id(photo)]["arrays"] = arrays, Kind.arrays
         return files
 
-    def check_endings(self, folder: Path | None) -> None:
-        """Refuse a file that was named in place of a folder, and the reverse."""
-        for option, path, ending in (("--output", self.output, ".png"), ("--arrays", self.arrays, ".npz")):
-            if path is not None and not path.is_dir() and (path.suffix.lower() == ending) == (folder is not None):
-                what = f"writes a {ending} file" if folder is None else "is a folder for the files of several photos"
-                raise MistypedError(f"{option} {what}, got {path}.")
-
-    def new_folders(self, folder: Path | None) -> list[Path]:
-        """Return the folders to be made."""
-        from ..photos.placing import check_folder
-
-        folders = [path for path in (folder, folder and self.arrays) if path is not None]
-        for path in folders:
-            check_folder(path)
-        return [path for path in folders if not path.exists()]
-
     def write(self, evidence: Evidence, photo: Photo, files: Files, trained: Mapping[str, Photo]) -> list[str]:
         """Write the files of a photo; return which were written."""
         from ..models.report.picture import draw, draw_matches, encoded
@@ -119,14 +103,7 @@ class Drawing:
         return [str(files[name][0]) for name in contents]
 
 
-def explain(
-    model: ModelFile,
-    photos: Unlabelled,
-    *,
-    drawing: Drawing,
-    machine: Machine,
-    printing: Printing,
-) -> None:
+def explain(model: ModelFile, photos: Unlabelled, *, drawing: Drawing, machine: Machine, printing: Printing) -> None:
     """Draw which parts of PHOTOS vote for a class, bright where they do; name the training photos that pulled them."""
     from ..models.evidence import cannot_tell
     from ..models.report.captions import missing_sentence
@@ -134,20 +111,18 @@ def explain(
     from ..utils.files import make_folder
 
     folder = drawing.folder(photos)
-    classifier = model.load(machine, photos.paths)
+    classifier = model.load(machine)
     if drawing.training is not None and not classifier.model.scorer.remembers:
         raise MistypedError(f"--photos needs a model of a voter that stores parts of photos (nbnn), not {model.model}.")
     found = photos.found() if folder is None else outside(folder, photos.found())
     files = drawing.files(found, folder)
+    for path in (folder, folder and drawing.arrays):
+        if path is not None:
+            make_folder(path)
     read = [path for path in photos.paths if not path.is_dir()]  # pictures may be in a folder of photos
     read += [photo.source for photo in found if isinstance(photo.source, Path)]
-    new = drawing.new_folders(folder)
-    inside = [file for one in files.values() for file in one.values() if file[0].parent not in new]
-    outputs: Outputs = [*((path, Kind.picture) for path in new), *inside]
+    outputs = [file for one in files.values() for file in one.values()]
     model.check_written(classifier, outputs, [drawing.training, *read], columns=photos.named)
-    drawing.check_endings(folder)
-    for path in new:
-        make_folder(path)
     trained = {} if drawing.training is None else {photo.name: photo for photo in find_photos(drawing.training)}
     captions: list[str] = []
     for evidence in classifier.explain_each(found, drawing.label[0] if drawing.label else None):
@@ -166,9 +141,7 @@ def explain(
     say(*filter(None, [missing_sentence(captions)]))
     if (reason := cannot_tell(classifier.model)) and not printing.quiet and not printing.as_json:
         show(reason)
-    if len(classifier.skipped) == len(found):
-        raise typer.Exit(FAILED)
-    leave(classifier)
+    leave(classifier, found)
 
 
 def _record(evidence: Evidence) -> dict[str, Any]:

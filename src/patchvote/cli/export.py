@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..utils.file_kinds import Kind
-from .options import ModelFile, Printing, check_order, check_written
+from .options import ModelFile, Printing, check_written
 from .output import size
 
 
@@ -24,7 +24,6 @@ def export(
     from ..networks.names import beside
 
     path = model.model
-    check_order(path, [output])
     read = read_model(path)
     network = model.network or beside(read.recipe.network, path)
     check_written([(output, Kind.graph)], [path], network, force=model.force)

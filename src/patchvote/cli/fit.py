@@ -20,12 +20,12 @@ from .options import (
     Force,
     Insist,
     Machine,
+    MistypedError,
     NewModel,
     Printing,
     Report,
     Seed,
     check_insist,
-    check_order,
     check_written,
 )
 from .output import leave, progress_line, size, tell_one_scale, tell_skipped
@@ -59,11 +59,12 @@ class Fitting(Cache, Report):
         beside: Iterable[tuple[Path, Kind]] = (),
     ) -> Path | None:
         """Refuse arguments that cannot be meant, and print what looks wrong; return the file of the report."""
-        check_order(model, [photos.photos])
+        if self.cache is not None and self.cache.resolve().is_relative_to(photos.photos.resolve()):
+            raise MistypedError(f"--cache {self.cache} is in {photos.photos}, where folders are classes.")
         page = self.file(model.parent / f"{base_name(model)}.html")
         outputs = [(model, Kind.model), (page, Kind.report), *beside]
         check_written(outputs, [photos.photos, *others], network, force=self.force, columns=photos.named)
-        photos.tell_hints(2)
+        photos.tell_hints()
         return page
 
     def classifier(self, recipe: Recipe | str, machine: Machine) -> ImageClassifier:

@@ -19,7 +19,7 @@ import typer
 
 from ..engines import EngineName, opened_engine
 from ..errors import PatchvoteError
-from ..utils.file_kinds import Kind, kind_of
+from ..utils.file_kinds import Kind
 from ..utils.remote import place
 from ..utils.terminal import show, show_json
 
@@ -84,11 +84,12 @@ class ModelFile:
     ] = None
     force: Force = False
 
-    def load(self, machine: Machine, photos: Sequence[Path] = (), **settings: Any) -> ImageClassifier:
-        """Read the model, unless it and the photos are in the wrong order."""
+    def load(self, machine: Machine, **settings: Any) -> ImageClassifier:
+        """Read the model."""
         from ..classifier import ImageClassifier
 
-        check_order(self.model, photos)
+        if self.model.is_dir():
+            raise MistypedError(f"{self.model} is a folder, not a model. The model comes before the photos.")
         return ImageClassifier.load(self.model, network=self.network, **machine.settings, **settings)
 
     def check_written(
@@ -267,20 +268,6 @@ def numbers_of(option: str, text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise MistypedError(f"{option} takes whole numbers and commas, such as 224,448; got {text!r}.") from None
-
-
-def check_order(model: Path, photos: Sequence[Path]) -> None:
-    """Refuse a model and photos in the wrong order."""
-    for path in photos:
-        if is_kind(path, Kind.model) and not is_kind(model, Kind.model):
-            raise MistypedError(f"{path} is a model, and {model} is not: did you swap them?")
-
-
-def is_kind(path: Path, kind: Kind) -> bool:
-    """Whether a path is that of a file of a kind that patchvote wrote."""
-    with contextlib.suppress(OSError, ValueError):
-        return path.is_file() and kind_of(path) is kind
-    return False
 
 
 def check_written(

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,8 @@ from ..utils.terminal import (
     Pace,
     Progress,
     columns_of,
-    counted,
     csv_of,
     emit,
-    muted,
     padded,
     printable,
     printable_json,
@@ -41,11 +39,9 @@ if TYPE_CHECKING:
 
 FAILED, MISTYPED, SKIPPED, INTERRUPTED = 1, 2, 3, 130  # exit codes
 _SECONDS_BETWEEN_LINES = 10.0  # of progress, where there is no terminal
-_SHOWN = 0.005  # probability from which on a table of all classes lists a class: less would be shown as 0 %
-_LEAST_LIKELIEST, _MOST_LABEL = 22, 40  # columns
-_MOST_NAMES = 0.9  # share of the photos whose names are to fit beside their answers; a few long ones do not decide
+_MOST_LABEL = 40  # columns
 _GAP = "  "
-_HEADS = ("photo", "class", "probability", "likeliest", "next likeliest")
+_HEADS = ("photo", "class", "probability", "next likeliest")
 _UNREADABLE = "cannot be read"  # longer than "none of these"
 
 
@@ -89,8 +85,10 @@ def tell_skipped(classifier: ImageClassifier) -> None:
     say(*classifier.passed_over.sentences(), *filter(None, [classifier.refusal]))
 
 
-def leave(classifier: ImageClassifier, *, failed: bool = False) -> None:
-    """Exit with the code for skipped photos, if there were any or more has failed."""
+def leave(classifier: ImageClassifier, photos: Sized | None = None, *, failed: bool = False) -> None:
+    """Exit with a code if all of some photos were skipped, or if any was, or more has failed."""
+    if photos is not None and len(classifier.skipped) == len(photos):
+        raise typer.Exit(FAILED)
     if failed or classifier.skipped or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
 
@@ -101,13 +99,7 @@ def size(path: Path) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """Return a number of bytes as text.
-
-    Examples
-    --------
-    >>> bytes_text(5_000_000_000), bytes_text(31_200), bytes_text(0)
-    ('5.0 GB', '31.2 kB', '0 bytes')
-    """
+    """Return a number of bytes as text, such as "5.0 GB"."""
     for unit_size, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if count >= unit_size:
             return f"{count / unit_size:,.1f} {unit}"
@@ -146,21 +138,14 @@ class Wanted:
         return entries
 
     @property
-    def below(self) -> bool:
+    def lists_more(self) -> bool:
         """Whether a table lists classes below the answer, on a line each."""
         return self.every or self.top > 1
 
-    def shown(self, answer: Answer) -> list[tuple[str, float]]:
+    def listed(self, answer: Answer) -> list[tuple[str, float]]:
         """Return the classes that a table lists below the answer: all that are wanted, except the label."""
-        if not self.below:
-            return []
-        ranked = enumerate(answer.top(None if self.every else self.top), 1)
-        listed = [(label, p) for rank, (label, p) in ranked if p >= _SHOWN or rank <= max(self.top, 1)]
-        return listed if answer.rejected else listed[1:]
-
-    def left_out(self, answer: Answer) -> int:
-        """Return how many of all classes a table does not list, since all of them are hardly likely."""
-        return len(answer.top()) - len(self.shown(answer)) - (not answer.rejected) if self.every else 0
+        ranked = answer.top(None if self.every else self.top) if self.lists_more else []
+        return ranked if answer.rejected else ranked[1:]
 
 
 def _exact(probability: float | None) -> float | None:
@@ -191,17 +176,14 @@ def csv_lines(answers: Iterable[Answer], wanted: Wanted = LIKELIEST) -> Iterator
 class Table:
     """Answers as a table for people: a header, and one line per photo.
 
-    Lines are printed as answers come, so the widths of the columns are computed before, from the names of all photos
-    and classes and the width of the terminal. The name of a photo is never cut, since people copy it: one that is too
-    long for its column stands on a line of its own, above its answer. In a narrow terminal, the runner-up is left out
-    where that lets the names stand beside their answers. A photo that is "none of these" has no probability; its
-    likeliest class stands apart, muted, in a column of its own.
+    Lines are printed as answers come, so the widths of the columns are computed before. The name of a photo is never
+    cut, since people copy it: one that is too long for its column has a line of its own, above its answer. The last
+    column has the next likeliest class; for "none of these", which has no probability, the two likeliest ones.
     """
 
-    name: int  # columns of the terminal; 0 for what is not shown
+    name: int  # columns of the terminal
     label: int
-    likeliest: int
-    second: int
+    columns: int
     wanted: Wanted = LIKELIEST
 
     @classmethod
@@ -209,31 +191,15 @@ class Table:
         cls, names: Iterable[str], classes: Sequence[str], columns: int | None = None, wanted: Wanted = LIKELIEST
     ) -> Table:
         """Return the table of some photos and classes, as wide as they need and no wider than the terminal."""
-        longest = max(width(printable(label)) for label in classes)
-        label = min(max(longest, len(_UNREADABLE)), _MOST_LABEL)
-        likeliest, second = (max(min(longest, _MOST_LABEL) + len(" 100 %"), len(head)) for head in _HEADS[3:])
-        if wanted.below:  # the others are listed there, and have no column
-            likeliest = second = 0
-        widths = sorted(width(printable(name)) for name in names) or [0]
-        name = max(len(_HEADS[0]), widths[-1])
-        if columns is None:
-            return cls(name, label, likeliest, second, wanted)
-        gap, least = len(_GAP), min(likeliest, len(_HEADS[3]))
-        columns -= len(_HEADS[2]) + 2 * gap
-        label = min(label, max(len(_UNREADABLE), columns - len(_HEADS[0]) - min(likeliest, _LEAST_LIKELIEST) - gap))
-        usual = max(len(_HEADS[0]), widths[int(_MOST_NAMES * (len(widths) - 1))])
-        if usual + label + least + gap > columns:  # names do not fit anyway, and stand above their answers
-            usual = len(_HEADS[0])
-        room = columns - label - usual
-        if room < likeliest + second + 2 * gap:
-            second = 0
-            likeliest = max(least, min(likeliest, room - gap))
-        room = columns - label - sum(cells + gap for cells in (likeliest, second) if cells)
-        return cls(min(name, max(room, len(_HEADS[0]))), label, likeliest, second, wanted)
+        columns = columns or sys.maxsize
+        label = min(max(width(printable(label)) for label in (*classes, _UNREADABLE)), _MOST_LABEL)
+        room = columns - label - len(_GAP.join(("", "", *_HEADS[2:])))
+        name = min(max(width(printable(name)) for name in (*names, _HEADS[0])), max(room, len(_HEADS[0])))
+        return cls(name, label, columns, wanted)
 
     def lines(self, answers: Iterable[Answer]) -> Iterator[str]:
         """Yield the header, then the answers, each on one line, and one line per further class that is wanted."""
-        yield self._row(*_HEADS, faint=False)
+        yield self._row(*_HEADS[: 3 if self.wanted.lists_more else 4])
         for answer in answers:
             name = printable(answer.name)
             if width(name) > self.name:
@@ -242,28 +208,18 @@ class Table:
             if answer.error is not None:
                 yield self._row(name, _UNREADABLE)
                 continue
-            first = f"{answer.likeliest} {_percent(answer.likeliest_probability)}" if answer.rejected else ""
-            second = f"{answer.runner_up} {_percent(answer.runner_up_probability)}"
-            yield self._row(name, answer.label or "", _percent(answer.probability), first, second)
-            for other, probability in self.wanted.shown(answer):
-                yield self._row("", other, _percent(probability))
-            if left_out := self.wanted.left_out(answer):
-                yield self._row("", counted(left_out, "more class", "more classes"), f"< {100 * _SHOWN:g} %")
+            ranked = [(answer.likeliest, answer.likeliest_probability)] if answer.rejected else []
+            ranked.append((answer.runner_up, answer.runner_up_probability))
+            others = ", ".join(f"{label} {_percent(probability)}" for label, probability in ranked)
+            others = "" if self.wanted.lists_more else others
+            yield self._row(name, answer.label or "", _percent(answer.probability), others)
+            for label, probability in self.wanted.listed(answer):
+                yield self._row("", label, _percent(probability))
 
-    def _row(
-        self, name: str, label: str, probability: str = "", likeliest: str = "", second: str = "", *, faint: bool = True
-    ) -> str:
-        cells = [
-            padded(name, self.name),
-            padded(shortened(printable(label), self.label, keep_start=True), self.label),
-            probability.rjust(len(_HEADS[2])),
-        ]
-        if self.likeliest:
-            likeliest = shortened(printable(likeliest), self.likeliest)
-            cells.append((muted(likeliest) if faint else likeliest) + padded("", self.likeliest - width(likeliest)))
-        if self.second:
-            cells.append(shortened(printable(second), self.second))
-        return _GAP.join(cells).rstrip()
+    def _row(self, name: str, label: str, probability: str = "", others: str = "") -> str:
+        label = padded(shortened(printable(label), self.label, keep_start=True), self.label)
+        line = _GAP.join([padded(name, self.name), label, probability.rjust(len(_HEADS[2])), printable(others)])
+        return shortened(line.rstrip(), self.columns, keep_start=True)
 
 
 def _percent(probability: float | None) -> str:

@@ -20,40 +20,39 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from ..errors import PatchvoteError
-from ..utils.file_kinds import Kind
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted, say
-from .options import MistypedError, is_kind
+from .options import MistypedError
 
 if TYPE_CHECKING:
     from ..photos.find import Found
     from ..photos.manifests import Columns
 
 
-_Columns = Annotated[
-    str | None,
-    typer.Option(
-        metavar="file=…,label=…", help="Columns of a .csv or .jsonl in which file_name and label have other names."
-    ),
-]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Listed:
+    """Photos that may be listed, in columns of any name."""
 
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="file=…,label=…", help="Columns of a .csv or .jsonl in which file_name and label have other names."
+        ),
+    ] = None
 
-def _named(columns: str | None, paths: list[Path]) -> Columns | None:
-    """Return the columns that were named."""
-    from ..photos.manifests import Columns
+    @functools.cached_property
+    def named(self) -> Columns | None:
+        """Columns that were named."""
+        from ..photos.manifests import Columns
 
-    if columns is None:
-        return None
-    if not any(map(is_list, paths)):
-        raise MistypedError("--columns can be used only with a .csv or .jsonl that lists photos.")
-    try:
-        return Columns.parse(columns)
-    except PatchvoteError as error:
-        raise MistypedError(f"--columns: {error}") from None
+        try:
+            return None if self.columns is None else Columns.parse(self.columns)
+        except PatchvoteError as error:
+            raise MistypedError(f"--columns: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Labelled:
+class Labelled(_Listed):
     """A collection of photos, and the columns of lists."""
 
     photos: Annotated[
@@ -64,21 +63,13 @@ class Labelled:
             help="A folder (one folder per class), or a .csv or .jsonl with file_name and label.",
         ),
     ]
-    columns: _Columns = None
-
-    @functools.cached_property
-    def named(self) -> Columns | None:
-        """Columns that were named."""
-        return _named(self.columns, [self.photos])
 
     def source(self, path: Path | None = None) -> Path | Found:
         """Return the photos of a list whose columns were named, by default those of PHOTOS; any other path itself."""
-        path = self.photos if path is None else path
-        if self.named is None or (path is not self.photos and not is_list(path)):
-            return path
         from ..photos.find import find_photos
 
-        return find_photos(path, self.named)
+        path = path or self.photos
+        return find_photos(path, self.named) if self.named and is_list(path) else path
 
     def sources(self, paths: Sequence[Path]) -> Path | Found | None:
         """Return the photos of paths that an option names; those of several are named after their path as well."""
@@ -92,37 +83,24 @@ class Labelled:
 
         return find_photos(self.source())
 
-    def tell_hints(self, fewest: int = 1) -> None:
-        """Print what looks wrong with labelled photos, before minutes are spent on them.
-
-        Of fewer classes than `fewest`, nothing is printed: the error that follows has the same hint.
-        """
+    def tell_hints(self) -> None:
+        """Print what looks wrong with labelled photos, before minutes are spent on them."""
         from ..photos.find import folder_of_classes, similar_names
 
-        if is_list(self.photos) and is_kind(self.photos, Kind.answers):
-            say(f"{self.photos} holds answers of a model: its labels may be wrong, and are taken for the truth here.")
         found = self.found()
-        if len({photo.label for photo in found}) < fewest:
-            return
         if self.photos.is_dir() and (meant := folder_of_classes(self.photos, found)) is not None:
             say(f"{meant} holds folders, not photos: did you mean {shlex.quote(str(meant))} in place of {self.photos}?")
         say(*filter(None, [similar_names(photo.label for photo in found if photo.label is not None)]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Unlabelled:
+class Unlabelled(_Listed):
     """Photos in files, folders and lists, by arguments or from standard input."""
 
     photos: Annotated[
         list[str],
         typer.Argument(metavar="PHOTOS", help="Photos, folders or lists; - reads paths from standard input."),
     ]
-    columns: _Columns = None
-
-    @functools.cached_property
-    def named(self) -> Columns | None:
-        """Columns that were named."""
-        return _named(self.columns, self.paths)
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -204,13 +182,7 @@ def _expanded(word: str) -> list[str]:
         return [word]
     if found := sorted(glob.glob(word, recursive=True)):  # noqa: PTH207 - paths as they were typed
         return found
-    from ..photos.find import near_path
-
-    folder = next(above for above in path.parents if not glob.has_magic(str(above)))
-    where = f"there is no folder {folder}.{near_path(folder)}"
-    if folder.is_dir():
-        where = "check the pattern, its ending, and its case."
-    raise PatchvoteError(f"no file matches {word!r}: {where}")
+    raise PatchvoteError(f"no file matches {word!r}: check the pattern, its ending, and its case.")
 
 
 def outside(folder: Path, photos: Found) -> Found:
@@ -231,13 +203,7 @@ def outside(folder: Path, photos: Found) -> Found:
 
 
 def base_name(path: Path) -> str:
-    """Return the name of a file or folder, without the ending of a known type of file.
-
-    Examples
-    --------
-    >>> base_name(Path("my.patchvote")), base_name(Path("list.csv")), base_name(Path("photos/2024.1"))
-    ('my', 'list', '2024.1')
-    """
+    """Return the name of a file or folder, without the ending of a known type of file."""
     known = (".patchvote", ".csv", ".jsonl")
     whole = path if path.name not in ("", "..") else path.resolve()
     return (whole.stem if whole.suffix.lower() in known else whole.name) or "photos"

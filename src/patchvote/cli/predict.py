@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
@@ -14,15 +13,13 @@ import typer
 from ..utils.file_kinds import Kind
 from ..utils.terminal import counted, say
 from .options import Adapting, Cache, Cluster, MistypedError, ModelFile, Output, Printing
-from .output import FAILED, SKIPPED, Wanted, print_answers, progress_line
+from .output import Wanted, leave, print_answers, progress_line
 from .photos import Unlabelled, outside
 
 if TYPE_CHECKING:
-    from ..classifier import ImageClassifier
     from ..models.answers import Answer
     from ..models.sorting import Sorter
 
-Counts = collections.Counter[str]  # of photos: all, and those that were not read or were rejected
 _MAX_REASONS = 5  # photos that could not be sorted of which the reason is printed
 
 
@@ -77,9 +74,9 @@ def predict(
     """Predict the classes of PHOTOS: a table on a terminal, CSV in a pipe or a file."""
     printing.check_output(output)
     sorting.check()
-    settings, counts = adapting.settings, Counts()
+    settings = adapting.settings
     with cluster.opened() as engine:
-        classifier = model.load(cluster, photos.paths, cache=cache.folder)
+        classifier = model.load(cluster, cache=cache.folder)
         model.check_written(classifier, [(output, Kind.answers)], photos.inputs(), columns=photos.named)
         found = photos.found()
         if sorting.sort_into is not None:
@@ -91,7 +88,7 @@ def predict(
         say(*filter(None, [classifier.refusal]))
         if is_adapted and not printing.quiet:
             say(f"adapted to {counted((classifier.model.about.adapted or {}).get('photos', 0), 'photo')}.")
-        answers = _counted(itertools.chain([first], answers), counts)
+        answers = _told(itertools.chain([first], answers))
         if (sorter := sorting.sorter(classifier.classes)) is not None:
             answers = sorter.each(answers, found)
         names, wanted = [photo.name for photo in found], Wanted(classifier.classes, top or 0, every)
@@ -101,19 +98,13 @@ def predict(
         finally:  # after Ctrl-C as well: every photo that was sorted is whole
             if sorter is not None:
                 _tell_sorted(sorter, printing.quiet)
-    if is_adapted and not printing.quiet:
-        _tell_rejected(classifier, counts)
     say(*classifier.damaged, *classifier.passed_over.sentences())
-    if counts["unread"] == counts["all"]:
-        raise typer.Exit(FAILED)
-    if counts["unread"] or (sorter and sorter.failed) or classifier.passed_over.types:
-        raise typer.Exit(SKIPPED)
+    leave(classifier, found, failed=bool(sorter and sorter.failed))
 
 
-def _counted(answers: Iterator[Answer], counts: Counts) -> Iterator[Answer]:
-    """Count answers as they are written, and print why some photos have none."""
+def _told(answers: Iterator[Answer]) -> Iterator[Answer]:
+    """Print why some photos have no answer, as answers are written."""
     for answer in answers:
-        counts.update(all=1, unread=answer.error is not None, rejected=answer.rejected)
         if answer.error is not None:
             say(f"skipped {answer.error}")
         yield answer
@@ -125,18 +116,3 @@ def _tell_sorted(sorter: Sorter, quiet: bool) -> None:
         say(f"{counted(more, 'photo')} more could not be sorted.")
     if not quiet:
         say(sorter.summary())
-
-
-def _tell_rejected(classifier: ImageClassifier, counts: Counts) -> None:
-    """Say how many photos the adapted model rejects, and for how many that has changed, in both directions."""
-    rejected = counts["rejected"]
-    if not (rejected or classifier.newly_named):
-        return
-    text = f'{rejected:,} of {counted(counts["all"], "photo")} {"is" if rejected == 1 else "are"} "none of these".'
-    if named := classifier.newly_rejected:
-        text += f" Without --adapt, {named:,} of these would have been named."
-    if new := classifier.newly_named:
-        text += f" Without --adapt, {new:,} more would have been rejected."
-    if rejected:
-        text += " --threshold 0 names every photo, if you know that all of them show the model's classes."
-    say(text)

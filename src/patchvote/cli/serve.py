@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +12,6 @@ import typer
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show
 from .options import Machine
-
-_NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # modules of the extra
-_MAX_TOKEN_FILE = 10_000  # bytes
 
 
 def serve(
@@ -41,11 +37,14 @@ def serve(
     machine: Machine,
 ) -> None:
     """Start a page on this machine to teach a model and to ask it, and an HTTP API for programs (extra web)."""
-    _check_installed()
     from ..networks.session import check_device
-    from ..web.app import serve as run
-    from ..web.settings import Limits, Settings, data_folder
 
+    try:
+        from ..web.app import serve as run
+        from ..web.settings import Limits, Settings, data_folder
+    except ImportError as error:
+        message = "the page needs some packages more. Install them with: pip install 'patchvote[web]'"
+        raise PatchvoteError(message) from error
     check_device(machine.device)
     settings = Settings(
         data=data or data_folder(),
@@ -72,26 +71,11 @@ def serve(
         run(settings, ready=ready, log=say if verbose else None)
 
 
-def _check_installed() -> None:
-    try:
-        for name in _NEEDED:
-            importlib.import_module(name)
-    except ImportError as error:
-        message = "the page needs some packages more. Install them with: pip install 'patchvote[web]'"
-        raise PatchvoteError(message) from error
-
-
 def _token(path: Path | None) -> str:
     """Return the token of a file, or of the environment: a command line could be read by everybody on the machine."""
     if path is None:
         return os.environ.get("PATCHVOTE_TOKEN", "").strip()
-    from ..utils.files import read_bytes
-
-    try:
-        token = read_bytes(path, _MAX_TOKEN_FILE).decode().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise PatchvoteError(f"{path}: the token cannot be read: {reason}.") from None
+    token = path.read_text("utf-8").strip()
     if not token:
         raise PatchvoteError(f"{path} is empty: put a token into it.")
     return token

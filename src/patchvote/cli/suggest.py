@@ -12,7 +12,7 @@ from ..errors import PhotoError
 from ..utils.file_kinds import Kind
 from ..utils.terminal import counted, say
 from .options import Cache, Machine, ModelFile, Output, Printing
-from .output import FAILED, Wanted, leave, print_answers, progress_line, tell_skipped
+from .output import Wanted, leave, print_answers, progress_line, tell_skipped
 from .photos import Unlabelled
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def suggest(
     printing.check_output(output)
     if copy_into is not None:
         check_folder(copy_into)
-    classifier = model.load(machine, photos.paths, cache=cache.folder)
+    classifier = model.load(machine, cache=cache.folder)
     model.check_written(classifier, [(output, Kind.answers)], photos.inputs(), columns=photos.named)
     found = photos.found()
     with progress_line("predict", printing.quiet) as progress:
@@ -60,9 +60,7 @@ def suggest(
             "next: move them into one folder per class"
             f"{where}, then `patchvote add {shlex.quote(str(model.model))} {folder}` teaches the model."
         )
-    if len(classifier.skipped) == len(found):
-        raise typer.Exit(FAILED)
-    leave(classifier, failed=not is_copied)
+    leave(classifier, found, failed=not is_copied)
 
 
 def _left_out(known: int, possible: int, suggested: int) -> list[str]:

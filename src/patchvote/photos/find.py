@@ -437,14 +437,3 @@ def overlap(one: Path, other: Path) -> bool:
     """Whether a folder is the other, is inside of it, or contains it, whatever links or spellings lead to them."""
     first, second = one.resolve(), other.resolve()
     return first.is_relative_to(second) or second.is_relative_to(first)
-
-
-def shared_files(one: Iterable[Photo], other: Iterable[Photo]) -> list[str]:
-    """Return the names of those photos of one collection whose files are in the other as well, also by links."""
-    files = {path for photo in other if (path := _real_path(photo))}
-    return [photo.name for photo in one if _real_path(photo) in files]
-
-
-def _real_path(photo: Photo) -> str | None:
-    source = photo.source
-    return os.path.realpath(source) if isinstance(source, Path) and not isinstance(source, RemotePath) else None

@@ -37,22 +37,8 @@ _WORD = re.compile(r"[^\s`]*`[^`]*`\S*|[^\s`]*\d (?:%|[kMG]B\b)[^\s`]*|\S+")
 _FORMULA = re.compile('(^|;)(?=[\\s"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])')
 _UNITS = {"choose": "settings", "vote": "cells", "fine-tune": "passes"}  # what a stage counts, if not photos
 
-# Nothing has begun before the command is there. Files are renamed when they are complete, so the second holds whenever
-# Ctrl-C comes.
-BEFORE = "interrupted; nothing was done."
-ANYTIME = "interrupted. Files that were written are complete, all others are as they were; what was cached is kept."
-
-
-class Pressed:
-    """Whether the user pressed Ctrl-C: a library that is being imported may replace its exception by another one."""
-
-    is_set = False
-
-    def __bool__(self) -> bool:
-        return self.is_set
-
-
-PRESSED = Pressed()
+# Files are renamed when they are complete, so this holds whenever Ctrl-C comes.
+INTERRUPTION = "interrupted. Files that were written are complete, all others are as they were."
 
 
 class ReaderGone(Exception):  # noqa: N818 - no error: `patchvote predict … | head` has all that it needs
@@ -164,12 +150,6 @@ def wrapped(text: str, columns: int, indent: int = 0) -> list[str]:
         else:
             line += spaces + word
     return [*lines, line]
-
-
-def muted(text: str) -> str:
-    """Return printable text as a terminal shows it faintly; as it is where output goes elsewhere or has no colours."""
-    plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty()
-    return text if plain or not text else f"\x1b[2m{text}\x1b[22m"
 
 
 def columns_of(stream: TextIO) -> int | None:
