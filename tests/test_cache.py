@@ -26,7 +26,7 @@ from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK, QuickNetwork
 from helpers.same_bags import assert_same_bags
 from patchvote import Bags, Dense, Extractor, PatchvoteError, Photo, Recipe, Store, StoreError, fill, find_photos
-from patchvote.bags.cache import WHOLE, base_of, bound_of, clear_bags, files_in, kinds_in, parse_size, trim
+from patchvote.bags.cache import WHOLE, Folder, base_of, bound_of, clear_bags, files_in, kinds_in, parse_size, trim
 from patchvote.bags.described import Filled, damage, described
 from patchvote.bags.fill import store_of
 from patchvote.errors import CacheWarning
@@ -451,7 +451,7 @@ def test_images_in_memory_are_not_sent_to_workers(cache):
 def test_files_of_workers_that_are_not_seen_here_are_an_error(photos, cache, monkeypatch):
     class Elsewhere(LocalEngine):
         def run(self, job, items):
-            yield from super().run(dataclasses.replace(job, folder=cache / "elsewhere"), items)
+            yield from super().run(dataclasses.replace(job, files=lambda: Folder(cache / "elsewhere", WHOLE)), items)
 
     with pytest.raises(StoreError, match="does not hold here what the workers have written. Every machine"):
         run(photos, cache, engine=Elsewhere())

@@ -14,9 +14,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from helpers.shards import changed_header, flip, flip_a_value, make_bag, put, rewrite, same
-from patchvote import Bags, PhotoError, Recipe, Store, StoreError
+from patchvote import Bags, Recipe, Store, StoreError
 from patchvote.bags import shards
-from patchvote.bags.shards import Entry, Shard, cast, is_own_name, shard_files, write_shard
+from patchvote.bags.cache import Whole
+from patchvote.bags.shards import Entry, Shard, is_own_name, shard_files, write_shard
 from patchvote.errors import DamagedShardError
 
 # --- writing and reading --------------------------------------------------------------------------------------------
@@ -37,7 +38,7 @@ def test_a_header_has_what_was_written(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_bags_are_read_alone_or_together_into_every_type(tmp_path, dtype):
-    expected = [cast("", make_bag(seed), dtype) for seed in range(3)]
+    expected = [make_bag(seed).astype(dtype) for seed in range(3)]
     entries = [Entry(f"{seed}.jpg", "a", f"{seed}") for seed in range(3)]
     shard = Shard.open(write_shard(tmp_path, Recipe(), "f", entries, expected))
     for index, bag in enumerate(expected):
@@ -60,7 +61,7 @@ def test_the_moments_of_a_shard_are_those_of_all_its_descriptors(tmp_path, sizes
     bags = []
     for size in sizes:
         boxes = np.sort(rng.random((size, 4), dtype=np.float32))
-        bags.append(cast("", Bags(rng.normal(3, 2, (size, 2)).astype(np.float32), [0, size], boxes), dtype))
+        bags.append(Bags(rng.normal(3, 2, (size, 2)).astype(dtype), [0, size], boxes))
     path = write_shard(tmp_path, Recipe(), "f", [Entry(f"{i}", None, f"{i}") for i in range(len(sizes))], bags)
     shard = Shard.open(path)
     decoded = Bags.join([shard.bag(index) for index in range(len(sizes))])
@@ -84,12 +85,12 @@ def test_the_moments_of_a_shard_are_those_of_all_its_descriptors(tmp_path, sizes
     ],
 )
 def test_a_number_that_the_type_of_the_store_does_not_hold_is_refused(value, dtype, fits):
-    bag = Bags(np.array([[0.0], [value]]), [0, 2])
+    bag, kept = Bags(np.array([[0.0], [value]]), [0, 2]), Whole(dtype=dtype)
     if fits:
-        assert cast("a.jpg", bag, dtype).values.dtype == dtype
+        assert kept.of(bag).values.dtype == dtype
     else:
-        with pytest.raises(PhotoError, match=rf"^a.jpg: a descriptor of it .* does not fit into {dtype}"):
-            cast("a.jpg", bag, dtype)
+        with pytest.raises(ValueError, match=f"does not fit into {dtype}"):
+            kept.of(bag)
 
 
 def test_shards_are_files_with_the_ending_the_oldest_first_and_a_clock_that_went_back_changes_nothing(

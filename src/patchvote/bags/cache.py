@@ -15,6 +15,7 @@ import collections
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import os
 import re
@@ -24,7 +25,7 @@ import time
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,9 @@ from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted
 from .bags import Bags
 from .recipe import Recipe
+
+if TYPE_CHECKING:
+    from .extract import Described
 
 # Bytes of all bags in the user's cache: the moments of 160,000 photos, or the whole bags of 9,000.
 DEFAULT_BOUND = 5_000_000_000
@@ -74,14 +78,15 @@ class Kept(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Whole:
+class Whole:
     """Keeps the whole bag, in float16."""
 
     name: str = "whole"
+    dtype: str = "float16"
 
     def of(self, bag: Bags) -> Bags:
         """Return the bag in float16."""
-        return bag.rounded(np.float16)
+        return bag.rounded(self.dtype)
 
     def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a file."""
@@ -90,12 +95,12 @@ class _Whole:
     def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Bags:
         """Return what `pack` was given."""
         types = {name: array.dtype for name, array in arrays.items()}
-        if types != {"values": np.float16, "boxes": np.float32, "level": np.int16}:
+        if types != {"values": np.dtype(self.dtype), "boxes": np.float32, "level": np.int16}:
             raise ValueError(f"no whole bag: {types}")
         return Bags(arrays["values"], np.array([0, len(arrays["values"])]), arrays["boxes"], arrays["level"])
 
 
-WHOLE: Kept = _Whole()
+WHOLE: Kept = Whole()
 
 
 class Folder(Container[str]):
@@ -104,6 +109,7 @@ class Folder(Container[str]):
     def __init__(self, path: Path | None, kept: Kept, *, must_write: bool = False) -> None:
         self.path, self.kept, self.must_write = path, kept, must_write
         self.writes, self.wrote = path is not None, False
+        self.again = functools.partial(Folder, path, kept, must_write=True)
 
     def __contains__(self, digest: object) -> bool:
         return self.path is not None and self._file(digest).exists()
@@ -129,18 +135,21 @@ class Folder(Container[str]):
             damaged.append(path.name)
             return None
 
-    def write(self, digest: str, kept: Bags) -> None:
+    def flush(self) -> None:
+        """Do nothing: files are written at once."""
+
+    def write(self, item: Described) -> None:
         """Write what is kept of a photo; the first time that it is not possible, warn, and write nothing more."""
-        if self.path is None or not self.writes:
+        if self.path is None or not self.writes or item.bag is None:
             return
-        content = save({name: np.ascontiguousarray(array) for name, array in self.kept.pack(kept).items()})
+        content = save({name: np.ascontiguousarray(array) for name, array in self.kept.pack(item.bag).items()})
         try:
             self.make()  # it is new, or another process has cleared the cache
             handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=self.path)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(self._checksum(digest, content) + content)
-                os.replace(temporary, self._file(digest))  # noqa: PTH105 - both may be text
+                    file.write(self._checksum(item.digest, content) + content)
+                os.replace(temporary, self._file(item.digest))  # noqa: PTH105 - both may be text
             except BaseException:
                 Path(temporary).unlink(missing_ok=True)
                 raise

@@ -1,12 +1,16 @@
-"""Describe photos: what is kept of the bag of each comes from the cache, or from the network, here or on workers."""
+"""Describe photos: what is kept of the bag of each comes from files, or from the network, here or on workers.
+
+The files are those of a cache (`described`) or of a store (`fill`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from ..errors import PhotoError, StoreError
 from ..photos.find import Photo
@@ -85,17 +89,26 @@ def described(
     """
     filled = Filled(len(photos)) if filled is None else filled
     start = time.monotonic() - filled.seconds
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_opened(extractor, kept, cache, engine))
-        stream = (
-            _extracted(photos, extractor, folder, filled)
-            if engine is None
-            else _from_workers(engine, photos, extractor, folder, filled)
-        )
-        for item, from_network in stack.enter_context(contextlib.closing(stream)):
+    with (
+        _opened(extractor, kept, cache, engine) as folder,
+        contextlib.closing(extracted(photos, extractor, folder, engine)) as stream,
+    ):
+        for item, new in stream:
+            if item.error is None and item.bag is None:
+                if engine is not None and item.digest not in folder:
+                    raise StoreError(
+                        f"{folder.path} does not hold here what the workers have written. Every machine of the cluster "
+                        "has to see the folder of the cache under the same path; PATCHVOTE_CACHE names another."
+                    )
+                if (bag := folder.read(item.digest, filled.damaged)) is not None:
+                    item = dataclasses.replace(item, bag=bag)
+                else:
+                    (described,) = extractor.stream([item.photo])
+                    item = _written(described, folder)
+            folder.wrote |= new > 0
             if item.error is not None:
                 filled.skipped.append(item.error)
-            elif from_network:
+            elif new or item.whole is not None:
                 filled.extracted += 1
             else:
                 filled.kept += 1
@@ -123,87 +136,84 @@ def _opened(
                 trim(root, bound)
 
 
-def _extracted(
-    photos: Iterable[Photo], extractor: Extractor, folder: Folder, filled: Filled
-) -> Generator[tuple[Described, bool], None, None]:
-    """Yield what is kept of each photo, and whether it went through the network."""
-    with contextlib.closing(extractor.stream(photos, folder)) as stream:
-        for item in stream:
-            answer = _answer(item, extractor, folder, filled)
-            yield answer, answer.whole is not None
-
-
-def _answer(item: Described, extractor: Extractor, folder: Folder, filled: Filled) -> Described:
-    """Return what is kept of a photo that was read, maybe without a bag because the folder has it."""
-    if item.error is None and item.bag is None:
-        if (bag := folder.read(item.digest, filled.damaged)) is not None:
-            return Described(item.photo, item.digest, bag)
-        (item,) = extractor.stream([item.photo])
-    item = reduced(item, folder.kept)
-    if item.bag is not None:
-        folder.write(item.digest, item.bag)
-    return item
-
-
 def reduced(item: Described, kept: Kept) -> Described:
     """Return what is kept of a bag that has come from the network, or the reason why nothing can be."""
     if item.bag is None:
         return item
     try:
-        return Described(item.photo, item.digest, kept.of(item.bag), whole=item.bag)
+        return dataclasses.replace(item, bag=kept.of(item.bag), whole=item.bag)
     except ValueError as error:
-        return Described(item.photo, item.digest, error=PhotoError(item.photo.name, str(error)))
+        return dataclasses.replace(item, bag=None, error=PhotoError(item.photo.name, str(error)))
 
 
-# --- workers ----------------------------------------------------------------------------------------------------------
+# --- from the network into files --------------------------------------------------------------------------------------
 
 
-# What a worker reports of a photo: its digest, why it could not be read, if it was extracted, and damaged files.
-_Written = tuple[str, PhotoError | None, bool, list[str]]
+class BagFiles(Container[str], Protocol):
+    """Files of bags, by the digests of photos."""
+
+    @property
+    def again(self) -> Callable[[], BagFiles]:
+        """Makes the same files for a worker."""
+
+    @property
+    def kept(self) -> Kept:
+        """What is kept of a bag."""
+
+    def write(self, item: Described) -> None:
+        """Write what is kept of a photo, at the latest when `flush` is called."""
+
+    def flush(self) -> None:
+        """Write the rest, so that others can read it."""
+
+
+def extracted(
+    photos: Iterable[Photo], extractor: Extractor, files: BagFiles, engine: Engine | None = None
+) -> Generator[tuple[Described, int], None, None]:
+    """Extract the photos that files do not have, and write them there; yield all, in order.
+
+    With each comes the number of descriptors that were extracted. A photo that the files have has no bag, nor has one
+    that a worker of an engine has written.
+    """
+    if engine is None:
+        with contextlib.closing(extractor.stream(photos, files)) as stream:
+            for item in stream:
+                yield _written(item, files), 0 if item.bag is None else len(item.bag.values)
+        return
+    photos = list(photos)
+    check_files(photos)
+    job = _ExtractingJob(extractor.again, extractor.backbone.spec.fingerprint, files.again)
+    with contextlib.closing(engine.run(job, photos)) as results:
+        for photo, result in zip(photos, in_order(results), strict=True):
+            yield (
+                (Described(photo, "", error=lost_photo(photo.name, result)), 0) if isinstance(result, Lost) else result
+            )
+
+
+def _written(item: Described, files: BagFiles) -> Described:
+    """Write a photo that has come from the network into files."""
+    item = reduced(item, files.kept)
+    if item.bag is not None:
+        files.write(item)
+    return item
 
 
 @dataclasses.dataclass(frozen=True)
-class _WritingJob(ExtractorJob):
-    """The job of a worker that fills a folder of a cache: photos in, files on disk, records out."""
+class _ExtractingJob(ExtractorJob):
+    """The job of a worker that extracts photos into files."""
 
-    folder: Path
-    kept: Kept
+    files: Callable[[], BagFiles]
 
-    def start(self) -> Callable[[Sequence[Photo]], list[_Written]]:
-        """Load the network, and return the function that writes what is kept of some photos."""
-        extractor = self.made()
+    def start(self) -> Callable[[Sequence[Photo]], list[tuple[Described, int]]]:
+        """Load the network, and return the function that extracts some photos."""
+        extractor, files = self.made(), self.files()
 
-        def work(photos: Sequence[Photo]) -> list[_Written]:
-            folder, filled = Folder(self.folder, self.kept, must_write=True), Filled(len(photos))
-            written = []
-            for item, from_network in _extracted(photos, extractor, folder, filled):
-                written.append((item.digest, item.error, from_network, filled.damaged))
-                filled.damaged = []
-            return written
+        def work(photos: Sequence[Photo]) -> list[tuple[Described, int]]:
+            done = [
+                (dataclasses.replace(item, bag=None, whole=None), new)
+                for item, new in extracted(photos, extractor, files)
+            ]
+            files.flush()  # what is reported is on disk
+            return done
 
         return work
-
-
-def _from_workers(
-    engine: Engine, photos: Sequence[Photo], extractor: Extractor, folder: Folder, filled: Filled
-) -> Generator[tuple[Described, bool], None, None]:
-    """Have the workers of an engine extract photos; yield what they have written, as `_extracted` does."""
-    check_files(photos)
-    job = _WritingJob(extractor.again, extractor.backbone.spec.fingerprint, Path(f"{folder.path}"), folder.kept)
-    with contextlib.closing(engine.run(job, photos)) as results:
-        for photo, written in zip(photos, in_order(results), strict=True):
-            if isinstance(written, Lost):
-                yield Described(photo, "", error=lost_photo(photo.name, written)), False
-                continue
-            digest, error, extracted, damaged = written
-            filled.damaged += damaged
-            if error is not None:
-                yield Described(photo, digest, error=error), False
-                continue
-            if digest not in folder:
-                raise StoreError(
-                    f"{folder.path} does not hold here what the workers have written. Every machine of the cluster has "
-                    "to see the folder of the cache under the same path; PATCHVOTE_CACHE names another."
-                )
-            folder.wrote |= extracted
-            yield _answer(Described(photo, digest), extractor, folder, filled), extracted

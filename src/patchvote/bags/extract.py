@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from collections import deque
 from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,20 +39,36 @@ from .recipe import Recipe, as_recipe, fitting
 # (benchmarks/extract.py measures both).
 _BATCH_PIXELS = 1 << 17
 _PER_TASK = 64  # photos; a worker that ends loses no more
+_SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Described:
     """Result for one photo: a bag, or the reason why there is none; neither if the caller had the bag already.
 
-    `digest` is the SHA-256 of the content, `whole` the whole bag where `bag` is what is kept of it.
+    `digest` is the SHA-256 of the content, `whole` the whole bag where `bag` is what is kept of it, and `stamp` that of
+    the file before it was read (`stamp_of`).
     """
 
     photo: Photo
-    digest: str
+    digest: str = ""
     bag: Bags | None = None
     error: PhotoError | None = None
     whole: Bags | None = None
+    stamp: tuple[int, int] = (0, 0)
+
+
+def stamp_of(photo: Photo) -> tuple[int, int]:
+    """Return size and time of change of a photo's file, or zeros if they cannot be relied on.
+
+    The time is the later of mtime and ctime: any program can set mtime, and ctime also changes with the file's name.
+    """
+    try:
+        status = photo.source.stat() if isinstance(photo.source, Path) else None
+    except (OSError, ValueError):  # ValueError: not a valid file name
+        status = None
+    changed = 0 if status is None else max(status.st_mtime_ns, status.st_ctime_ns)
+    return (0, 0) if status is None or time.time_ns() - changed <= _SETTLED else (status.st_size, changed)
 
 
 class Extractor(Parameters):
@@ -204,9 +221,7 @@ class _View:
 class _Job:
     """A photo in progress: its views, and the outputs of the network so far."""
 
-    photo: Photo
-    digest: str = ""
-    error: PhotoError | None = None
+    result: Described
     views: list[_View] = dataclasses.field(default_factory=list)
     boxes: Boxes | None = None
     level: npt.NDArray[np.int16] | None = None
@@ -250,16 +265,17 @@ class _Pipeline:
 
     def _prepare(self, photo: Photo) -> _Job:
         """Read and decode one photo, and choose its views (on a worker)."""
-        job = _Job(photo)
+        job, sampling = _Job(Described(photo, stamp=stamp_of(photo))), self._recipe.sampling
         try:
-            sampling = self._recipe.sampling
-            with opened(photo, sampling.longest, self._known.__contains__) as (image, job.digest):
+            with opened(photo, sampling.longest, self._known.__contains__) as (image, digest):
+                job.result = dataclasses.replace(job.result, digest=digest)
                 if image is not None and isinstance(sampling, Dense):
                     self._choose_scales(job, image, sampling)
                 elif image is not None and isinstance(sampling, Patch):
                     self._choose_patches(job, image, sampling)
         except PhotoError as error:
-            job.error = error.with_traceback(None)  # a traceback would keep the file's bytes in memory
+            # A traceback would keep the file's bytes in memory.
+            job.result = dataclasses.replace(job.result, error=error.with_traceback(None))
         return job
 
     def _choose_scales(self, job: _Job, image: Image.Image, sampling: Dense) -> None:
@@ -304,19 +320,20 @@ class _Pipeline:
         for size, group in list(self._waiting.items()):
             if any(waiting is job for waiting, _ in group):
                 self._start(size)
-        if job.error is not None or not job.views:
-            return Described(job.photo, job.digest, error=job.error)
+        result, name = job.result, job.result.photo.name
+        if result.error is not None or not job.views:
+            return result
         try:
             outputs = [batch.result()[row] for batch, row in map(job.outputs.__getitem__, range(len(job.views)))]
         except BrokenNetworkError:
             raise
         except NetworkError as error:
-            return Described(job.photo, job.digest, error=PhotoError(job.photo.name, str(error)))
+            return dataclasses.replace(result, error=PhotoError(name, str(error)))
         bag = self._bag(job, outputs)
         if not all_finite(bag.values):
             reason = f"the network {self._backbone.spec.name!r} describes it by NaN or infinity."
-            return Described(job.photo, job.digest, error=PhotoError(job.photo.name, reason))
-        return Described(job.photo, job.digest, bag)
+            return dataclasses.replace(result, error=PhotoError(name, reason))
+        return dataclasses.replace(result, bag=bag)
 
     def _bag(self, job: _Job, outputs: list[npt.NDArray[np.float32]]) -> Bags:
         """Make the bag of one photo from the outputs of the network."""

@@ -13,27 +13,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import random
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..errors import DamagedShardError, PatchvoteError, PhotoError, StoreError
+from ..errors import DamagedShardError, PatchvoteError, StoreError
 from ..photos.find import Photo, Source, find_photos
-from ..utils.engine import Engine, Lost
+from ..utils.engine import Engine
 from ..utils.files import remove_abandoned
 from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.terminal import none_readable
 from .bags import Bags
-from .described import Filled
-from .extract import Described, Extractor, ExtractorJob, check_files, lost_photo
+from .cache import Whole
+from .described import Filled, extracted
+from .extract import Described, Extractor, stamp_of
 from .recipe import Recipe
 from .shards import DTYPES, ENDING, SET_ASIDE, SHARD_BYTES, Entry, Shard, ShardWriter, is_own_name, shard_files
 from .store import Store
 
 _LOOK_AROUND = 64  # photos between two checks of what other processes have written
-_SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
 
 
 @dataclasses.dataclass
@@ -101,7 +102,7 @@ def fill(
     photos, path, spec = distinct(find_photos(source)), place(path), extractor.backbone.spec
     _make_folder(path)
     remove_abandoned(path)
-    index = _Index(path, extractor.recipe, spec.fingerprint, spec.dim, dtype)
+    index = _Index(path, extractor.recipe, spec.fingerprint, spec.dim, dtype, SHARD_BYTES)
     return _Filling(photos, extractor, index, strict, progress).run(engine)
 
 
@@ -113,7 +114,7 @@ def store_of(items: Iterable[Described], extractor: Extractor, folder: Path) -> 
         for item in items:
             if item.bag is not None:
                 names.append(item.photo.name)
-                writer.add(Entry(item.photo.name, item.photo.label, item.digest), item.bag)
+                writer.add(_entry_of(item), item.bag)
             elif item.error is not None:
                 errors.append(item.error)
     if not names:
@@ -122,18 +123,39 @@ def store_of(items: Iterable[Described], extractor: Extractor, folder: Path) -> 
 
 
 class _Index:
-    """What a store holds, as far as this process has read it; others may write to it at the same time.
+    """What a store holds, as far as this process has read it, for who fills it; others may write to it meanwhile.
 
     `known` has the entry of each photo by name, `bags` the shard and index of each bag by the digest of its content.
     """
 
-    def __init__(self, path: Path, recipe: Recipe, fingerprint: str, dim: int, dtype: str | None) -> None:
+    def __init__(self, path: Path, recipe: Recipe, fingerprint: str, dim: int, dtype: str | None, size: int) -> None:
         self.path, self.recipe, self.fingerprint, self.dim = path, recipe, fingerprint, dim
-        self._asked_dtype, self.dtype = dtype, dtype or "float16"
+        self._asked_dtype, self.kept = dtype, Whole(dtype=dtype or "float16")
         self.known: dict[str, Entry] = {}
         self.bags: dict[str, tuple[Shard, int]] = {}
         self.damaged: list[str] = []
         self._seen: set[Path] = set()
+        self.look_around()
+        self.writer = ShardWriter(path, recipe, fingerprint, dim, self.kept.dtype, size)
+        self.again = functools.partial(_Index, path, recipe, fingerprint, dim, self.kept.dtype, size)
+
+    def __contains__(self, digest: object) -> bool:
+        return digest in self.bags
+
+    def write(self, item: Described) -> None:
+        """Write the bag of a photo, when there are enough for a shard."""
+        if item.bag is not None:
+            self.writer.add(_entry_of(item), item.bag)
+
+    def flush(self) -> None:
+        """Write the bags that were not written yet, and look for those of others."""
+        self.writer.finish()
+        self.look_around()
+
+    def forget(self, name: str) -> None:
+        """Remove a photo from the store."""
+        self.writer.forget(name)
+        self.known.pop(name, None)
 
     def look_around(self) -> None:
         """Read the headers of the shards that are new since the last call."""
@@ -150,15 +172,14 @@ class _Index:
 
     def bag_of(self, digest: str) -> Bags | None:
         """Return the bag of a content; None if it is damaged or gone."""
+        if digest not in self.bags:
+            self.look_around()  # it may be in a shard of a worker
         try:
             shard, index = self.bags[digest]
             return shard.bag(index)
         except (KeyError, StoreError):
+            self.bags.pop(digest, None)
             return None
-
-    def writer(self, shard_bytes: int) -> ShardWriter:
-        """Return a writer for the store."""
-        return ShardWriter(self.path, self.recipe, self.fingerprint, self.dim, self.dtype, shard_bytes)
 
     def _opened(self, path: Path) -> Shard | None:
         """Open a shard; a damaged one is set aside, and a file that is no shard is ignored."""
@@ -175,89 +196,23 @@ class _Index:
 
     def _check_kind(self, shard: Shard) -> None:
         """Refuse a shard of another recipe, network or type."""
-        recipe = self.recipe
-        if shard.kind == (recipe.sampling, recipe.activation, self.fingerprint, self.dim):
-            if self._asked_dtype not in (None, shard.dtype):
-                raise StoreError(
-                    f"{self.path} keeps descriptors in {shard.dtype}, not {self._asked_dtype}. Leave the type out, or "
-                    "choose another folder for the store."
-                )
-            self.dtype = shard.dtype
-            return
-        there = f"network {shard.fingerprint}, {shard.recipe.to_json()}"
-        raise StoreError(
-            f"{self.path} was made with another network or recipe (there: {there}; asked: network {self.fingerprint}, "
-            f"{recipe.to_json()}). Choose another folder for the store."
-        )
+        if shard.kind != (self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim):
+            there = f"network {shard.fingerprint}, {shard.recipe.to_json()}"
+            asked = f"network {self.fingerprint}, {self.recipe.to_json()}"
+            raise StoreError(
+                f"{self.path} was made with another network or recipe (there: {there}; asked: {asked}). Choose another "
+                "folder for the store."
+            )
+        if self._asked_dtype not in (None, shard.dtype):
+            raise StoreError(
+                f"{self.path} keeps descriptors in {shard.dtype}, not {self._asked_dtype}. Leave the type out, or "
+                "choose another folder for the store."
+            )
+        self.kept = Whole(dtype=shard.dtype)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Stored:
-    """What became of one photo; `descriptors` is 0 if the store has a bag of this content already."""
-
-    photo: Photo
-    entry: Entry
-    descriptors: int = 0
-    error: PhotoError | None = None
-
-
-def _store_bags(
-    photos: Iterable[Photo], extractor: Extractor, index: _Index, writer: ShardWriter
-) -> Generator[_Stored, None, None]:
-    """Extract photos whose contents the store does not have, and hand their bags to the writer."""
-    stamps: dict[str, tuple[int, int]] = {}  # size and time of each file before it was read, by name
-
-    def stamped() -> Iterator[Photo]:
-        for photo in photos:
-            stamps[photo.name] = _stamp_of(photo)
-            yield photo
-
-    with contextlib.closing(extractor.stream(stamped(), index.bags)) as stream:
-        for item in stream:
-            entry = Entry(item.photo.name, item.photo.label, item.digest, *stamps.pop(item.photo.name))
-            try:
-                if item.bag is not None:
-                    writer.add(entry, item.bag)
-                yield _Stored(item.photo, entry, 0 if item.bag is None else len(item.bag.values), item.error)
-            except PhotoError as error:
-                yield _Stored(item.photo, entry, error=error)
-
-
-def _stamp_of(photo: Photo) -> tuple[int, int]:
-    """Return size and time of change of a photo's file, or zeros if they cannot be relied on.
-
-    The time is the later of mtime and ctime: any program can set mtime, and ctime also changes with the file's name.
-    """
-    if not isinstance(photo.source, Path):
-        return 0, 0
-    try:
-        status = photo.source.stat()
-    except (OSError, ValueError):  # ValueError: not a valid file name
-        return 0, 0
-    changed = max(status.st_mtime_ns, status.st_ctime_ns)
-    return (status.st_size, changed) if time.time_ns() - changed > _SETTLED else (0, 0)
-
-
-@dataclasses.dataclass(frozen=True)
-class _StoringJob(ExtractorJob):
-    """The job of a worker that fills a store: photos in, shards on disk, records out."""
-
-    path: Path
-    dtype: str
-    shard_bytes: int
-
-    def start(self) -> Callable[[Sequence[Photo]], list[_Stored]]:
-        """Load the network, and return the function that stores the bags of some photos."""
-        extractor = self.made()
-        index = _Index(self.path, extractor.recipe, self.fingerprint, extractor.backbone.spec.dim, self.dtype)
-
-        def work(photos: Sequence[Photo]) -> list[_Stored]:
-            index.look_around()
-            # Closed before anything is reported: what is reported as stored is on disk.
-            with contextlib.closing(index.writer(self.shard_bytes)) as writer:
-                return list(_store_bags(photos, extractor, index, writer))
-
-        return work
+def _entry_of(item: Described) -> Entry:
+    return Entry(item.photo.name, item.photo.label, item.digest, *item.stamp)
 
 
 class _Filling:
@@ -266,54 +221,36 @@ class _Filling:
     def __init__(
         self, photos: list[Photo], extractor: Extractor, index: _Index, strict: bool, progress: Progress | None
     ) -> None:
-        self.photos, self.extractor, self.index = photos, extractor, index
-        self.strict, self.progress = strict, progress
+        self.extractor, self.index, self.strict, self.progress = extractor, index, strict, progress
         self.result = StoreFilled(len(photos), damaged=index.damaged)
         self.started = time.monotonic()
-        self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not requested
+        requested = {photo.name for photo in photos}
+        # Digests by name, of photos of the store that were not requested.
+        self.others = {name: entry.digest for name, entry in index.known.items() if name not in requested}
+        self.missing = [photo for photo in photos if not self._is_there(photo)]
+        self.result.kept = len(photos) - len(self.missing)
 
     def run(self, engine: Engine | None) -> StoreFilled:
-        self.index.look_around()
-        requested = {photo.name for photo in self.photos}
-        self.others = {name: entry.digest for name, entry in self.index.known.items() if name not in requested}
-        missing = [photo for photo in self.photos if not self._is_there(photo)]
-        self.result.kept = len(self.photos) - len(missing)
         self._report()
+        photos = self._draw() if engine is None else self.missing
         # Closed on Ctrl-C as well: extracted bags are kept.
-        with contextlib.closing(self.index.writer(SHARD_BYTES)) as writer:
-            stream = (
-                _store_bags(self._draw(missing), self.extractor, self.index, writer)
-                if engine is None
-                else self._from_workers(engine, missing)
-            )
-            with contextlib.closing(stream):
-                for stored in stream:
-                    self._take(stored, writer)
-                    self._report()
+        with (
+            contextlib.closing(self.index.writer),
+            contextlib.closing(extracted(photos, self.extractor, self.index, engine)) as stream,
+        ):
+            for item, new in stream:
+                self._take(item, new)
+                self._report()
         self.result.skipped.sort(key=lambda error: error.name)
         self.result.others = len(self.others)
         return self.result
 
-    def _from_workers(self, engine: Engine, todo: list[Photo]) -> Generator[_Stored, None, None]:
-        """Have the workers of an engine extract photos; yield what became of each."""
-        check_files(todo)
-        index = self.index
-        job = _StoringJob(self.extractor.again, index.fingerprint, index.path, index.dtype, SHARD_BYTES)
-        with contextlib.closing(engine.run(job, todo)) as results:
-            for number, stored in results:
-                if isinstance(stored, Lost):
-                    photo = todo[number]
-                    stored = _Stored(photo, Entry(photo.name, photo.label, ""), error=lost_photo(photo.name, stored))
-                elif stored.error is None and not stored.descriptors and stored.entry.digest not in index.bags:
-                    index.look_around()  # it may be in a shard of a worker that has ended
-                yield stored
-
-    def _draw(self, todo: list[Photo]) -> Iterator[Photo]:
+    def _draw(self) -> Iterator[Photo]:
         """Yield the photos to extract, without those that other processes finish meanwhile.
 
         Each process has a different, random order of groups, so that two of them seldom do the same work.
         """
-        groups = [todo[start : start + _LOOK_AROUND] for start in range(0, len(todo), _LOOK_AROUND)]
+        groups = [self.missing[start : start + _LOOK_AROUND] for start in range(0, len(self.missing), _LOOK_AROUND)]
         if not self.strict:  # a strict run reports the first bad photo
             random.Random().shuffle(groups)
         for group in groups:
@@ -329,36 +266,34 @@ class _Filling:
         entry = self.index.known.get(photo.name)
         if entry is None or entry.label != photo.label or not entry.modified:
             return False
-        return (entry.size, entry.modified) == _stamp_of(photo)
+        return (entry.size, entry.modified) == stamp_of(photo)
 
-    def _take(self, stored: _Stored, writer: ShardWriter) -> None:
-        """Record what became of a photo that was read; reuse the bag of a content that is in the store."""
-        photo, entry, known = stored.photo, stored.entry, self.index.known.get(stored.photo.name)
-        if stored.error is not None:
+    def _take(self, item: Described, new: int) -> None:
+        """Record what became of a photo; reuse the bag of a content that is in the store."""
+        result, photo, known = self.result, item.photo, self.index.known.get(item.photo.name)
+        if item.error is not None:
             if self.strict:
-                raise stored.error
-            self.result.skipped.append(stored.error)
+                raise item.error
+            result.skipped.append(item.error)
             if known is not None:  # the bag in the store is outdated
-                self._forget(photo.name, writer)
-        elif stored.descriptors:
-            self.result.extracted += 1
-            self.result.descriptors += stored.descriptors
-        elif known is not None and (known.digest, known.label) == (entry.digest, entry.label):
-            self.result.kept += 1
-        elif (found := self.index.bag_of(entry.digest)) is not None:
-            for name in [name for name, digest in self.others.items() if digest == entry.digest]:
+                self._forget(photo.name)
+        elif new:
+            result.extracted += 1
+            result.descriptors += new
+        elif known is not None and (known.digest, known.label) == (item.digest, photo.label):
+            result.kept += 1
+        elif (bag := self.index.bag_of(item.digest)) is not None:
+            for name in [name for name, digest in self.others.items() if digest == item.digest]:
                 del self.others[name]  # it was moved here
-                self._forget(name, writer)
-            writer.add(entry, found)
-            self.result.reused += 1
+                self._forget(name)
+            self.index.write(dataclasses.replace(item, bag=bag))
+            result.reused += 1
         else:
-            self.index.bags.pop(entry.digest, None)
-            for again in _store_bags([photo], self.extractor, self.index, writer):
-                self._take(again, writer)
+            for again in extracted([photo], self.extractor, self.index):
+                self._take(*again)
 
-    def _forget(self, name: str, writer: ShardWriter) -> None:
-        writer.forget(name)
-        self.index.known.pop(name, None)
+    def _forget(self, name: str) -> None:
+        self.index.forget(name)
         self.result.forgotten += 1
 
     def _report(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DamagedShardError, PatchvoteError, PhotoError, StoreError
+from ..errors import DamagedShardError, PatchvoteError, StoreError
 from ..utils.arrays import Moments, to_float32
 from ..utils.files import open_regular, write_atomically
 from ..utils.tensors import Place, checksum, content_of, header_bytes, header_of, read_header, read_rows
@@ -244,8 +244,7 @@ class ShardWriter:
         self._writing: Future[Path] | None = None
 
     def add(self, entry: Entry, bag: Bags) -> None:
-        """Add the bag of a photo; raises PhotoError if a descriptor does not fit into the type of the store."""
-        bag = cast(entry.name, bag, self.dtype.__name__)
+        """Add the bag of a photo, of the type of the store."""
         self._entries.append(entry)
         self._bags.append(bag)
         self._bytes += bag.values.nbytes
@@ -277,11 +276,15 @@ class ShardWriter:
         if writing is not None:
             writing.result()
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Write the rest, and wait until it is on disk."""
+        self.flush()
+        self._wait()
+
+    def close(self) -> None:
+        """Write the rest, and end."""
         try:
-            self.flush()
-            self._wait()
+            self.finish()
         finally:
             self._thread.shutdown()
 
@@ -351,12 +354,3 @@ def _moments(bags: Sequence[Bags]) -> npt.NDArray[np.float64]:
     if not features.weight:
         return np.zeros((2, bags[0].dim + 2))
     return np.concatenate([features.as_array(), positions.as_array()], axis=1)
-
-
-def cast(name: str, bag: Bags, dtype: str) -> Bags:
-    """Return the bag of the photo `name` in the dtype of a store; raises PhotoError if a descriptor does not fit."""
-    try:
-        return bag.rounded(dtype)
-    except ValueError as error:
-        advice = "" if dtype == "float32" else " Or keep them in float32 (`--dtype float32`)."
-        raise PhotoError(name, f"{error}{advice}") from None
