@@ -10,7 +10,6 @@ network, with one thread per call and a call per core.
 from __future__ import annotations
 
 import dataclasses
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from common import Record, choose_photos, options, record, run_command, timed, write
+from common import Record, choose_photos, installed, options, record, run_command, timed, write
 from patchvote import ImageClassifier
 from patchvote.networks import load
 from patchvote.photos.find import Photo
@@ -154,6 +153,8 @@ def measure_predict(classifier: ImageClassifier, photo: Photo, folder: Path, tim
         calls.append((start, time.perf_counter()))
         return descriptors
 
+    classifier.save(folder / "m.patchvote")
+    classifier = ImageClassifier.load(folder / "m.patchvote", cache=False)
     classifier.predict([photo])
     backbone_class.__call__, shares = timed_describe, []
     for _ in range(3 * times):
@@ -162,18 +163,14 @@ def measure_predict(classifier: ImageClassifier, photo: Photo, folder: Path, tim
         classifier.predict([photo])
         shares.append(covered(calls) / (time.perf_counter() - start))
     backbone_class.__call__ = describe
-    classifier.save(folder / "m.patchvote")
     command = [sys.executable, "-m", "patchvote", "predict", str(folder / "m.patchvote"), str(photo.source)]
     bare = [sys.executable, "-c", BARE, str(write_graph(folder)), *network_sizes(photo)]
-    # Bytecode is kept, as it is after an installation; the first round, which compiles it, does not count.
-    environment = os.environ | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     rounds = []
-    for _ in range(1 + times):
+    for _ in range(1 + times):  # the first round, which compiles, does not count
         seconds = []
         for process in (bare, command):
             start = time.perf_counter()
-            subprocess.run(process, check=True, capture_output=True, env=environment)
+            subprocess.run(process, check=True, capture_output=True, env=installed(folder))
             seconds.append(time.perf_counter() - start)
         rounds.append(seconds)
     bare_seconds, command_seconds = np.median(rounds[1:], axis=0)

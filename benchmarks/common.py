@@ -90,12 +90,19 @@ with open("usage.json", "w") as file:
 """
 
 
+def installed(folder: Path) -> dict[str, str]:
+    """Return an environment in which compiled modules are kept, as they are after an installation."""
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
 def run_command(command: list[str], folder: Path) -> Usage:
     """Run a command in a folder to its end; if it fails, raise a RuntimeError with the last line that it wrote."""
     errors = folder / "errors.txt"
     with errors.open("w") as file:
         starter = [sys.executable, "-S", "-c", _STARTER, *command]
-        subprocess.run(starter, stdout=subprocess.DEVNULL, stderr=file, cwd=folder, check=True)
+        subprocess.run(starter, stdout=subprocess.DEVNULL, stderr=file, cwd=folder, env=installed(folder), check=True)
     code, seconds, processor, peak = json.loads((folder / "usage.json").read_text())
     if code:
         raise RuntimeError((errors.read_text().strip().splitlines() or [f"exit code {code}"])[-1])
