@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -40,6 +41,17 @@ def test_what_was_moved_is_back_in_place_once_it_is_undone(photos, tmp_path):
     assert (len(made), failed) == (2, [])
     record.unlink()
     assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("again", [os.link, shutil.copy])
+def test_a_move_that_was_ended_between_its_two_names_is_finished_without_a_double(photos, tmp_path, again):
+    wanted = [Move(Spot(photos, "cat/1.jpg"), Spot(tmp_path / "away", "cat/1.jpg"))]
+    (tmp_path / "away" / "cat").mkdir(parents=True)
+    again(photos / "cat" / "1.jpg", tmp_path / "away" / "cat" / "1.jpg")
+    made, failed = make(plan(wanted))
+    assert (made, failed) == (wanted, [])
+    assert content(tmp_path / "away") == {"cat/1.jpg": "cat/1.jpg"}
+    assert not (photos / "cat" / "1.jpg").exists()
 
 
 def test_records_do_not_overwrite_one_another(photos, tmp_path):

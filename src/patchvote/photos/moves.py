@@ -17,11 +17,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..errors import PatchvoteError, PhotoError
-from ..utils.files import write_file
+from ..utils.files import make_folders, write_file
 from ..utils.schema import flag, record, text
 from .formats import endings, is_photo
 from .manifests import ENDINGS, read_manifest
-from .placing import check_movable, inside, move_new, numbered
+from .placing import check_movable, inside, is_begun, move_new, numbered
 
 _MARK = "patchvote_moved"  # first key of every line of a record: whether the photo left the collection
 _WRITTEN = "`patchvote check --move` and `--apply` write such a record, PHOTOS-moves.jsonl, and print its name."
@@ -61,12 +61,17 @@ class Move:
 
 
 def plan(wanted: Iterable[Move]) -> list[Move]:
-    """Return the moves with targets that are free: no photo takes the name of a file, or that of another move."""
+    """Return the moves with targets that are free or begun: no photo takes the name of another, or of another move."""
     moves: list[Move] = []
     taken: set[Path] = set()
     for move in wanted:
         root = move.target.root
-        path = next(path for path in numbered(move.target.path) if path not in taken and not os.path.lexists(path))
+        source = move.source.path
+        path = next(
+            path
+            for path in numbered(move.target.path)
+            if path not in taken and (not os.path.lexists(path) or is_begun(source, path))
+        )
         taken.add(path)
         moves.append(Move(move.source, Spot(root, path.relative_to(root).as_posix())))
     return moves
@@ -79,7 +84,7 @@ def make(moves: Iterable[Move]) -> tuple[list[Move], list[PhotoError]]:
         try:
             _check_photo(move.source)
             move.target.check()
-            move.target.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(move.target.path.parent)
             move_new(move.source.path, move.target.path)
         except OSError as error:
             is_gone = isinstance(error, FileNotFoundError) and not os.path.lexists(move.source.path)

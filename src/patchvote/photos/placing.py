@@ -2,7 +2,8 @@
 
 A copy gets a temporary name first and its own name once it is whole, so that Ctrl-C or a full disk leaves no part of a
 photo. A name that is taken gets a number. A photo is moved by giving it a second name and removing the first; on
-another disk, by a whole copy. Whatever an earlier run did, a photo is there once: a file of the same bytes counts as
+another disk, by a whole copy. The second name is on the disk before the first is removed, so that a power cut loses no
+photo. Whatever an earlier run did, a photo is there once: a file of the same bytes counts as
 the photo, so that moving removes the original only, and a link to the photo is replaced by the photo.
 """
 
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import PatchvoteError, PhotoError
-from ..utils.files import open_regular, temporary_file
+from ..utils.files import make_folders, open_regular, sync, temporary_file
 from ..utils.remote import RemotePath
 from .folder_names import folder_name
 
@@ -56,7 +57,7 @@ class Placer:
             elif self._how is How.link:
                 _check_local(source)
             place = inside(self.root, folder)
-            place.mkdir(parents=True, exist_ok=True)
+            make_folders(place)
             name = folder_name(source.name) if isinstance(source, RemotePath) else source.name
             return self._put(source, place / name)
         except OSError as error:
@@ -77,7 +78,7 @@ class Placer:
             if not path.is_symlink():
                 # The only name of a photo is never removed.
                 if not (path.samefile(source) and path.parent.samefile(source.parent)):
-                    source.unlink()
+                    _remove_first(source, path)
                 return None
             if path.samefile(source):
                 path.unlink()
@@ -165,17 +166,32 @@ def copy_new(source: Path, target: Path) -> None:
         shutil.copyfileobj(read, file, _BLOCK)
 
 
+def is_begun(source: Path, target: Path) -> bool:
+    """Whether a photo has both names since an earlier run was ended before it removed the first."""
+    return not target.is_symlink() and _is_same(source, target) and not target.parent.samefile(source.parent)
+
+
 def move_new(source: Path, target: Path) -> None:
-    """Move a photo to a path that does not exist; at every moment it is whole under one of the names, or under both."""
+    """Move a photo to a path that is free, or its own already (`is_begun`); at every moment it has a whole name."""
+    is_made = not is_begun(source, target)
+    if is_made:
+        try:
+            os.link(source, target)
+        except OSError:  # the path exists, is on another disk, or on a file system without hard links
+            copy_new(source, target)
     try:
-        os.link(source, target)
-    except OSError:  # the path exists, is on another disk, or on a file system without hard links
-        copy_new(source, target)
-    try:
-        source.unlink()
+        _remove_first(source, target)
     except OSError:
-        target.unlink()
+        if is_made:
+            target.unlink()
         raise
+
+
+def _remove_first(source: Path, target: Path) -> None:
+    """Remove the first name of a photo once its second is on the disk."""
+    sync(target)
+    sync(target.parent)
+    source.unlink()
 
 
 def _link_new(source: Path, target: Path) -> None:

@@ -148,9 +148,7 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
 
     def take_name(temporary: Path) -> None:
         temporary.replace(path)
-        with _opened(path.parent) as folder:  # the rename, too, survives a power cut
-            if folder is not None:
-                os.fsync(folder)
+        sync(path.parent)
 
     with temporary_file(path.parent, take_name) as (temporary, file):
         if mode is not None:
@@ -167,10 +165,25 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         raise PatchvoteError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
+def sync(path: Path) -> None:
+    """Have the content of a file, or the names in a folder, survive a power cut."""
+    with _opened(path) as handle:
+        if handle is not None:
+            os.fsync(handle)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and its parents, so that they survive a power cut."""
+    if not path.is_dir():
+        make_folders(path.parent)
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
 def make_folder(path: Path) -> None:
     """Make a folder that the user asked for, and its parents; errors become a `PatchvoteError`."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folders(path)
     except OSError as error:
         reason = error.strerror or error
         raise PatchvoteError(f"the folder {path} cannot be made: {reason}. Choose another name.") from error
