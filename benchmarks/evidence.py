@@ -25,6 +25,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from common import Record, options, record, split, write
+from experiments.calibrated import fit_calibrated
 from patchvote import Bags, Evidence, Extractor, Photo, Recipe, find_photos
 from patchvote.cli.demo import make_photos
 from patchvote.photos.decode import load_image
@@ -97,8 +98,8 @@ class Voted:
     """A voter, trained as `patchvote fit` does, with the maps of pictures: votes less the strongest other class."""
 
     def __init__(self, kind: str, bags: Bags, labels: npt.NDArray[Any]) -> None:
-        voter = voter_class(kind).default(0).set_options(calibration=0.2).set_params(**SETTINGS.get(kind, {}))
-        self.voter = voter.fit(bags if voter.leaves_out else thinned(bags, MOST), labels)
+        voter = voter_class(kind).default(0).set_params(**SETTINGS.get(kind, {}))
+        self.voter = fit_calibrated(voter, bags if voter.leaves_out else thinned(bags, MOST), np.asarray(labels))
         self.scorer, self.classes = voter.scorer(), list(map(str, voter.classes_))
 
     def maps(self, bag: Bags, labels: Sequence[str]) -> list[Map]:

@@ -80,7 +80,7 @@ def one_pass(source: Any, labels: Any = None, *, memory: float = 1500, **setting
     """Train one pass; return its steps, the seconds of the fit, and the peak memory of the process in gigabytes."""
     give_back_memory()
     forget_peak_memory()
-    voter = SNBNL(max_iter=1, **settings).set_options(calibration=0, memory=memory)
+    voter = SNBNL(max_iter=1, **settings).set_options(memory=memory)
     with watched() as steps:
         seconds, _ = timed(lambda: voter.fit(source, labels))
     return steps, seconds, peak_memory() / 1e9
@@ -169,13 +169,14 @@ def answers(folder: Path, descriptors: int, memory: float, photos: int) -> tuple
     store = Store.open(folder)
     asked = store.only(store.names[-photos:])
     store = store.only(store.names[: max(15, descriptors // SIZE)])
-    fitting, voter = timed(lambda: NBNN().set_options(calibration=0, memory=memory).fit(store))
+    fitting, voter = timed(lambda: NBNN().set_options(memory=memory).fit(store))
     if not voter.scorer().on_disk:
         raise SystemExit("the bank is in memory: take more descriptors, or less memory.")
     answering, _ = timed(lambda: voter.predict(asked))
     peak, count = peak_memory() / 1e9, len(voter.values_)
     small = store.only(store.names[: max(15, min(len(store), 100))])
-    voter = NBNN(dtype="float16").set_options(calibration=0).fit(small)
+    voter = NBNN().fit(small)
+    vars(voter.scorer())["_rotation"] = None  # without which it is searched by brute force
     voter.predict(asked.only(asked.names[:1]))  # indexes the bank
     in_memory, _ = timed(lambda: voter.predict(asked))
     return count, fitting, answering, peak, count / answering / (len(voter.values_) / in_memory)

@@ -40,7 +40,7 @@ def load(path: Path | None, quick: bool) -> tuple[Bags, np.ndarray, Bags]:
 def measure(train: Bags, labels: np.ndarray, test: Bags, space: str, where: str) -> list[Record]:
     """Compare the searches in one space."""
     voters = {name: NBNN(search=name, normalise=space == "unit") for name in ("exact", "pca")}
-    scorers = {name: voter.set_options(calibration=0).fit(train, labels).scorer() for name, voter in voters.items()}
+    scorers = {name: voter.fit(train, labels).scorer() for name, voter in voters.items()}
     exact = scorers["exact"]
     if not isinstance(exact, BankVotes):
         raise TypeError("NBNN votes with a bank.")

@@ -25,7 +25,9 @@ from patchvote.errors import PatchvoteError, UntypedNetworkError
 from patchvote.models.scores import Scores
 from patchvote.networks.names import EMBEDDED, parts_of
 from patchvote.utils.machine import forget_peak_memory, peak_memory
+from patchvote.voters.base import Voter
 
+from .calibrated import chosen, fit_calibrated
 from .datasets import Dataset, read_dataset
 from .made_with import here, settings_and_bags
 from .protocol import Part, Protocol, Setting
@@ -279,7 +281,11 @@ class _SameTraining:
     def _train(self, voter: str) -> tuple[Any, Cell]:
         labels = self._labels(self.read[0].train)
         start = time.perf_counter()
-        estimator = self._make(voter).fit(self.train, labels)
+        estimator = self._make(voter)
+        if self.runner.protocol.calibrated and isinstance(estimator, Voter):
+            estimator = fit_calibrated(estimator, self.train, labels)
+        else:
+            estimator.fit(self.train, labels)
         trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
         if hasattr(estimator, "recall_"):
             trained["recall"] = round(estimator.recall_, 4)
@@ -292,10 +298,10 @@ class _SameTraining:
         source, _, target = (self.groups[number].pair or "").partition("-")
         in_target = np.array([name.startswith(f"{target}/") for name in names]) & (source != target)
         target_labels = [*labels[in_target].tolist(), *[None] * len(test)]
-        parts = [_chosen(self.train, in_target), test] if in_target.any() else [test]
+        parts = [chosen(self.train, in_target), test] if in_target.any() else [test]
         start = time.perf_counter()
         estimator = self._make(voter)
-        estimator.fit(_chosen(self.train, ~in_target), labels[~in_target], parts, target_labels)
+        estimator.fit(chosen(self.train, ~in_target), labels[~in_target], parts, target_labels)
         trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
         if getattr(estimator, "refusal_", None) is not None:
             trained["refused"] = True
@@ -352,9 +358,3 @@ def _size(store: Store) -> int:
 
 def _bytes_per_descriptor(store: Store) -> int:
     return 4 * store.dim + 18  # its features as float32, its box and its level
-
-
-def _chosen(bags: Bags | Store, mask: Any) -> Bags | Store:
-    if isinstance(bags, Bags):
-        return bags[mask]
-    return bags.only([name for name, chosen in zip(bags.names, mask, strict=True) if chosen])

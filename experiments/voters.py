@@ -111,7 +111,7 @@ def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None
     try:
         voter = made.make(**{**made.settings, **calibration, **(changed or {}).get(kind, {}), **settings})
         if isinstance(voter, Voter):
-            voter.set_options(**held_out)._check_settings()
+            voter._check_settings()
     except (TypeError, ValueError) as error:  # an unknown setting of a protocol, or an invalid value
         raise PatchvoteError(f"{name}: {error}") from None
     return voter

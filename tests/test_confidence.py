@@ -12,10 +12,10 @@ from patchvote import NBNL, NBNN, SNBNL, Bags, LocalNBNN
 from patchvote.voters.votes import part_weights, raised, resolved, scaled
 
 VOTERS = [
-    SNBNL(n_prototypes=3).set_options(calibration=0),
+    SNBNL(n_prototypes=3),
     NBNL(n_prototypes=2, max_iter=3),
-    NBNN().set_options(calibration=0),
-    LocalNBNN(n_neighbors=4).set_options(calibration=0),
+    NBNN(),
+    LocalNBNN(n_neighbors=4),
 ]
 
 
@@ -82,8 +82,8 @@ def test_roots_are_taken_of_features_and_never_of_positions():
     labels = ["a", "b"] * 6
     raw, roots = Bags(values, offsets, boxes, level), Bags(np.sqrt(values), offsets, boxes, level)
     for voter in (
-        SNBNL(2, confidence=0).set_options(calibration=0),
-        NBNN(position_weight=0.5, confidence=0).set_options(calibration=0),
+        SNBNL(2, confidence=0),
+        NBNN(position_weight=0.5, confidence=0),
     ):
         inside = voter.set_params(power=0.5).fit(raw, labels).decision_function(raw)
         outside = voter.set_params(power=1.0).fit(roots, labels).decision_function(roots)

@@ -136,7 +136,7 @@ def test_photos_of_the_target_take_the_place_of_those_of_the_source(count, membe
 def test_photos_of_another_camera_that_nbnn_confuses_are_named_after_some_rounds():
     source, labels = circle(seed=1)
     target, expected = circle(40, 30, seed=2)
-    plain = NBNN().set_options(calibration=0).fit(source, labels)
+    plain = NBNN().fit(source, labels)
     assert plain.score(target, expected) < 0.7
     assert DANBNN(rounds=8, exchanged=2).fit(source, labels, target).score(target, expected) > 0.9
     voter = DANBNN(rounds=0, max_iter=0).fit(source, labels, target)  # without rounds and steps, it is NBNN

@@ -136,7 +136,7 @@ def test_what_the_images_of_all_classes_add_is_the_score_beside_that_of_the_aver
 
 def test_local_nbnn_adds_up_the_votes_that_each_image_has_given():
     bags, labels = bags_of(3)
-    voter = LocalNBNN(confidence=0).set_options(calibration=0).fit(bags, labels)
+    voter = LocalNBNN(confidence=0).fit(bags, labels)
     photo = Bags.of([np.random.default_rng(5).random((12, 9)) + 1])
     for number in range(3):
         pulls = voter.scorer().pulls(photo, number)
@@ -149,7 +149,7 @@ def test_photos_left_out_by_weight_do_not_shift_the_names_of_others():
     numbers = np.repeat(np.arange(5), 10)
     bags = Bags.of([rng.random((12, 9)) + 2 * np.eye(9)[number] for number in numbers])
     weight = np.tile([0, 0, *[1] * 8], 5)  # 40 photos are learned, and photo 39 is the last of the class d
-    voter = NBNN().set_options(calibration=0).fit(bags, classes[numbers], sample_weight=weight)
+    voter = NBNN().fit(bags, classes[numbers], sample_weight=weight)
     photo = bags[39:40]
     votes, probability = voter.votes(photo).astype(np.float64), np.array([0.1, 0.1, 0.1, 0.6, 0.1])
     evidence = Evidence("x", tuple(classes), votes, photo.boxes.astype(np.float64), probability)

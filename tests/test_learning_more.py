@@ -25,7 +25,7 @@ def arrays_of(voter) -> dict[str, list]:
 
 @pytest.mark.parametrize("kind", [MomentRidge, NBNN, LocalNBNN, SNBNL])
 def test_images_that_are_refused_leave_the_voter_as_it_was(kind):
-    voter = kind().set_options(calibration=0)
+    voter = kind()
     voter.fit(IMAGES, LABELS)
     before, answers = arrays_of(voter), voter.predict(IMAGES).tolist()
     with pytest.raises(ValueError, match="negative"):
@@ -48,7 +48,7 @@ def test_ctrl_c_while_more_is_learned_leaves_the_voter_as_it_was(monkeypatch):
 
 
 def test_a_first_call_that_fails_leaves_the_voter_unfitted():
-    voter = NBNN(n_neighbors=50).set_options(calibration=0)
+    voter = NBNN(n_neighbors=50)
     with pytest.raises(ValueError, match="fewer than 50 neighbours"):
         voter.partial_fit(IMAGES, LABELS)
     assert not [name for name in vars(voter) if name.endswith("_")]
@@ -56,7 +56,7 @@ def test_a_first_call_that_fails_leaves_the_voter_unfitted():
 
 @pytest.mark.parametrize("labels", [["boat", "cat"], NEW])
 def test_learning_more_does_not_change_the_model_that_a_voter_came_from(labels):
-    voter = SNBNL(2).set_options(calibration=0).fit(IMAGES, LABELS)
+    voter = SNBNL(2).fit(IMAGES, LABELS)
     scorer, before = voter.scorer(), arrays_of(voter)
     again = SNBNL.from_scorer(scorer, ["boat", "cat"]).partial_fit(MORE, labels)
     assert {name: array.tolist() for name, array in scorer.arrays.items()} == before
@@ -68,7 +68,7 @@ def test_learning_more_does_not_change_the_model_that_a_voter_came_from(labels):
 
 def learned(factor: float = 1.0, **settings) -> SNBNL:
     """A voter that remembers the images that it has learned."""
-    voter = SNBNL(2, **settings).set_options(calibration=0).fit([factor * bag for bag in IMAGES], LABELS)
+    voter = SNBNL(2, **settings).fit([factor * bag for bag in IMAGES], LABELS)
     bags = Bags.of([factor * bag for bag in IMAGES])
     voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
     return voter

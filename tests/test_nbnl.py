@@ -114,12 +114,6 @@ def test_the_stochastic_solver_lowers_the_objective_round_by_round():
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("settings", [{"alpha": 0}, {"q": 0.2}, {"max_iter": 0}], ids=str)
-def test_impossible_settings_are_refused_by_name(settings):
-    with pytest.raises(ValueError, match=f"{next(iter(settings))} of NBNL"):
-        NBNL(**settings).fit(*make_bags(12))
-
-
 def test_descriptors_that_are_all_zero_are_learned_from_without_an_error():
     voter = NBNL(2, max_iter=2).fit([np.zeros((5, 3))] * 4, ["sea", "sea", "land", "land"])
     assert np.isfinite(voter.predict_proba([np.zeros((2, 3)), np.ones((2, 3))])).all()

@@ -121,25 +121,9 @@ def test_the_approximate_search_names_as_well_and_tells_its_recall(kind):
     assert kind().fit(bags[:6], labels[:6]).recall_ == 1
 
 
-def test_a_bank_in_half_precision_names_as_well():
-    (train, labels), (test, expected) = make_bags(60, seed=1), make_bags(60, seed=2)
-    half = NBNN(dtype="float16").fit(train, labels)
-    assert half.values_.dtype == np.float16
-    assert half.score(test, expected) > 0.9
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"n_neighbors": 0}, "n_neighbors of NBNN must be a whole number of at least 1, got 0"),
-        ({"n_neighbors": 10**6}, "fewer than 1000000 neighbours"),
-        ({"search": "fast"}, "search of NBNN must be one of"),
-        ({"dtype": "int8"}, "dtype of NBNN must be one of"),
-        ({"position_weight": -1}, "position_weight of NBNN"),
-    ],
-)
-def test_impossible_settings_are_refused_by_name(settings, says):
-    with pytest.raises(ValueError, match=says):
+@pytest.mark.parametrize("settings", [{"n_neighbors": 0}, {"n_neighbors": 10**6}, {"search": "fast"}, {"power": 2}])
+def test_impossible_settings_are_refused_by_name(settings):
+    with pytest.raises(ValueError, match=r"neighbo|search of NBNN|power of NBNN"):
         NBNN(**settings).fit(*make_bags(12))
 
 
@@ -177,9 +161,8 @@ def fitted_both(voter, store, monkeypatch, **more):
     [
         NBNN(),
         NBNN(3, normalise=False, power="auto", confidence=0.5),
-        NBNN(position_weight=0.7, dtype="float16"),
         NBNN(search="pca"),
-        LocalNBNN(4, normalise=False, dtype="float16"),
+        LocalNBNN(4, normalise=False),
         LocalNBNN(power=0.5, position_weight=0.7, confidence=1.0),
     ],
     ids=str,
@@ -193,7 +176,6 @@ def test_votes_are_those_of_the_bank_in_memory(voter, store, queries, monkeypatc
     np.testing.assert_array_equal(parts.image_, whole.image_)
     np.testing.assert_array_equal(parts.mean_, whole.mean_)
     np.testing.assert_array_equal(parts.votes(queries), whole.votes(queries))
-    assert (parts.temperature_, parts.rejection_threshold_) == (whole.temperature_, whole.rejection_threshold_)
     assert parts.recall_ == 1
     again = pickle.loads(pickle.dumps(parts))
     np.testing.assert_array_equal(again.predict(queries), whole.predict(queries))
@@ -201,7 +183,7 @@ def test_votes_are_those_of_the_bank_in_memory(voter, store, queries, monkeypatc
 
 def test_wide_descriptors_have_the_distances_of_the_search_by_bounds(tmp_path, monkeypatch):
     store = make_store(tmp_path / "store", 300, dim=200)
-    whole, parts = fitted_both(NBNN().set_options(calibration=0), store, monkeypatch)
+    whole, parts = fitted_both(NBNN(), store, monkeypatch)
     monkeypatch.setattr(bank_votes, "_MOST", 700)
     some = store.only(store.names[:5])
     assert whole.scorer()._rotation is not None
@@ -245,24 +227,18 @@ def test_a_model_of_a_bank_on_disk_holds_it(store, queries, tmp_path, monkeypatc
     np.testing.assert_array_equal(read_model(tmp_path / "m").scorer.votes(bags), voter.votes(bags))
 
 
-@pytest.mark.parametrize("voter", [NBNN, LocalNBNN])
-def test_a_budget_that_cannot_be_kept_is_refused_with_the_least_that_can(voter, tmp_path):
-    with pytest.raises(ValueError, match=r"memory must be at least \d\d megabytes for a bank of 1,200 descriptors"):
-        voter().set_options(memory=2).fit(make_store(tmp_path, 60, dim=512))
-
-
 MEASURED = """
 import sys
 from patchvote import NBNN, LocalNBNN, Store
 from patchvote.utils.machine import forget_peak_memory, give_back_memory, peak_memory
 store = Store.open(sys.argv[1])
-voter = {"nbnn": NBNN, "local-nbnn": LocalNBNN}[sys.argv[2]](dtype=sys.argv[3]).set_options(calibration=0.02)
+voter = {"nbnn": NBNN, "local-nbnn": LocalNBNN}[sys.argv[2]]()
 small = store.only(store.names[:15])
 voter.fit(small).predict(small.only(small.names[:1]))
 give_back_memory()
 forget_peak_memory()
 before = peak_memory()
-fitted = voter.set_options(memory=float(sys.argv[4])).fit(store)
+fitted = voter.set_options(memory=float(sys.argv[3])).fit(store)
 fitted.predict(store.only(store.names[:3]))
 assert fitted.scorer().on_disk
 print((peak_memory() - before) / 1e6)
@@ -271,9 +247,9 @@ print((peak_memory() - before) / 1e6)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory can only be reset on Linux")
-@pytest.mark.parametrize(("kind", "dtype"), [("nbnn", "float32"), ("local-nbnn", "float16")])
-def test_the_measured_peak_stays_below_the_budget(kind, dtype, tmp_path):
+@pytest.mark.parametrize("kind", ["nbnn", "local-nbnn"])
+def test_the_measured_peak_stays_below_the_budget(kind, tmp_path):
     make_store(tmp_path, 75, dim=1024, size=250)  # 38 MB in the store, 390 in memory
-    words = [sys.executable, "-c", MEASURED, tmp_path, kind, dtype, "170"]
+    words = [sys.executable, "-c", MEASURED, tmp_path, kind, "170"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
     assert float(done.stdout) < 170

@@ -73,7 +73,7 @@ def test_where_nothing_excites_a_class_its_gradient_is_0_not_nan():
 
 def test_100_steps_of_the_optimiser_give_the_prototypes_of_snbnl():
     bags, labels = make_bags(30)
-    voter = SNBNL(3, curvature=2.0, alpha=0.01, batch_size=10**6, max_iter=100).set_options(calibration=0)
+    voter = SNBNL(3, curvature=2.0, alpha=0.01, batch_size=10**6, max_iter=100)
     starts: list[np.ndarray] = []
     original = voter._first_prototypes
     voter._first_prototypes = lambda data, rng: starts.append(original(data, rng).copy()) or starts[-1].copy()

@@ -22,7 +22,6 @@ from helpers.worker_networks import TracedNetwork
 from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, fill
 from patchvote.models.file import read_model
 from patchvote.utils.engine import Engine, TeamEngine
-from patchvote.voters.minibatches import Limits
 
 rays = pytest.importorskip("patchvote.engines.ray")
 
@@ -129,7 +128,7 @@ def assert_same_prototypes(many: SNBNL, one: SNBNL, store: Store) -> None:
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("patchvote.voters.snbnl.limits", lambda *_, **__: Limits(100, 100))
+    monkeypatch.setattr("patchvote.voters.snbnl.most_in_memory", lambda *_: 200)
 
 
 def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_from_a_checkpoint(
@@ -166,9 +165,9 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(eng
             killed.append(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())))
             os.kill(killed[0], signal.SIGKILL)
 
-    many = SNBNL(**SMALL).set_options(calibration=0, callback=kill_one).fit_on_workers(store, engine=engine)
+    many = SNBNL(**SMALL).set_options(callback=kill_one).fit_on_workers(store, engine=engine)
     assert killed
-    assert_same_prototypes(many, SNBNL(**SMALL).set_options(calibration=0).fit(store), store)
+    assert_same_prototypes(many, SNBNL(**SMALL).fit(store), store)
 
 
 # --- who can reach a cluster ------------------------------------------------------------------------------------------

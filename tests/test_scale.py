@@ -16,7 +16,7 @@ from patchvote import SNBNL, Bags, Recipe, Store
 from patchvote.bags.shards import Entry, write_shard
 from patchvote.errors import PatchvoteError
 from patchvote.voters import prototype_training
-from patchvote.voters.minibatches import Limits, limits, read_ahead
+from patchvote.voters.minibatches import most_in_memory, read_ahead
 
 
 def make_store(folder, photos=60, dim=8, size=20, seed=0) -> Store:
@@ -38,7 +38,7 @@ def make_store(folder, photos=60, dim=8, size=20, seed=0) -> Store:
 @pytest.fixture
 def small_blocks(monkeypatch):
     """No store fits into memory: blocks have 100 descriptors."""
-    monkeypatch.setattr("patchvote.voters.snbnl.limits", lambda *_, **__: Limits(100, 100))
+    monkeypatch.setattr("patchvote.voters.snbnl.most_in_memory", lambda *_: 200)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def few_steps(monkeypatch):
 
 
 def quick(prototypes=2, *, file=None, callback=None, **settings) -> SNBNL:
-    return SNBNL(prototypes, **settings).set_options(calibration=0, checkpoint=file, callback=callback)
+    return SNBNL(prototypes, **settings).set_options(checkpoint=file, callback=callback)
 
 
 # --- blocks within a budget ------------------------------------------------------------------------------------------
@@ -82,21 +82,14 @@ def test_reading_ahead_does_not_change_the_prototypes(tmp_path, small_blocks, mo
     np.testing.assert_array_equal(quick(batch_size=50).fit(store).weights_, ahead.weights_)
 
 
-def test_blocks_are_halves_of_what_the_budget_leaves():
-    size = {"dim": 1280, "itemsize": 2, "prototypes": 10, "classes": 15, "batch_size": 1000}
-    small, large = (limits(memory, **size, votes=False) for memory in (500, 1000))
-    assert large.block > small.block > 10_000
-    assert large.whole == pytest.approx(2 * large.block, abs=1)
-    assert 2 * large.block * 1280 * 2 < 1000e6
-    assert limits(1000, **size, votes=True).block < large.block
-
-
-def test_a_budget_that_cannot_be_kept_is_refused_with_the_least_that_can(tmp_path):
-    with pytest.raises(ValueError, match=r"memory must be at least [\d,]+ megabytes for 3 classes with 10 prototypes"):
-        SNBNL().set_options(memory=2).fit(make_store(tmp_path))
-    for option in ({"memory": 0}, {"calibration": 1.0}):
-        with pytest.raises(ValueError, match=f"{next(iter(option))} must be from"):
-            SNBNL().set_options(**option)
+def test_the_budget_is_what_prototypes_and_descriptors_take_and_never_less_than_some_minibatches():
+    size = {"dim": 1280, "itemsize": 2, "width": 150, "batch_size": 1000}
+    small, large = (most_in_memory(memory, **size) for memory in (500, 1000))
+    assert large > small > 20_000
+    assert large * 1280 * 2 < 1000e6
+    assert most_in_memory(2, **size) == 4000
+    with pytest.raises(ValueError, match="memory must be above 0"):
+        SNBNL().set_options(memory=0)
 
 
 MEASURED = """
@@ -107,10 +100,10 @@ import sklearn.utils, scipy.sparse.csgraph
 store = Store.open(sys.argv[1])
 small = Store.only(store, store.names[:9])
 SNBNL.min_steps = 0
-SNBNL(2, max_iter=1).set_options(calibration=0).fit(small)
+SNBNL(2, max_iter=1).fit(small)
 forget_peak_memory()
 before = peak_memory()
-SNBNL(10, max_iter=1, batch_size=200).set_options(memory=float(sys.argv[2]), calibration=0).fit(store)
+SNBNL(10, max_iter=1, batch_size=200).set_options(memory=float(sys.argv[2])).fit(store)
 print((peak_memory() - before) / 1e6)
 """
 
@@ -131,7 +124,6 @@ KILLED = """
 import sys
 from patchvote import SNBNL, Store
 from patchvote.voters import prototype_training, snbnl
-from patchvote.voters.minibatches import Limits
 from patchvote.voters.ml3 import Stoml3
 import time
 step = Stoml3.step
@@ -141,7 +133,7 @@ def slow(self, *args):
 Stoml3.step = slow
 print("begin", flush=True)
 prototype_training._SECONDS_BETWEEN_WRITES = 0.02
-snbnl.limits = lambda *_, **__: Limits(100, 100)
+snbnl.most_in_memory = lambda *_: 200
 SNBNL(2, batch_size=20, max_iter=4).set_options(checkpoint=sys.argv[2]).fit(Store.open(sys.argv[1]))
 """
 
@@ -165,7 +157,7 @@ def test_a_killed_training_continues_to_the_same_prototypes(tmp_path, small_bloc
     assert sizes == [-signal.SIGKILL] * 2
     resumed = SNBNL(2, **settings).set_options(checkpoint=file).fit(store)
     np.testing.assert_array_equal(resumed.weights_, whole.weights_)
-    assert (resumed.temperature_, resumed.steps_) == (whole.temperature_, whole.steps_)
+    assert resumed.steps_ == whole.steps_
     assert resumed.history_ == whole.history_
     again = SNBNL(2, **settings).set_options(checkpoint=file).fit(store)  # it is complete: nothing is left to learn
     np.testing.assert_array_equal(again.weights_, whole.weights_)
@@ -204,13 +196,13 @@ def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path, few_steps):
         (quick(**settings, random_state=1), store),
         (quick(**settings), make_store(tmp_path / "other", seed=1)),
     ):
-        with pytest.raises(PatchvoteError, match="state is of another training"):
+        with pytest.raises(PatchvoteError, match="another training"):
             voter.fit(other)
-    with pytest.raises(PatchvoteError, match="state is of another training"):
+    with pytest.raises(PatchvoteError, match="another training"):
         quick(**settings).fit(store, sample_weight=np.linspace(1, 2, 60))
 
 
-def test_damaged_and_foreign_checkpoints_are_refused(tmp_path, few_steps):
+def test_damaged_and_foreign_checkpoints_are_refused_before_the_training(tmp_path, few_steps):
     store, file = make_store(tmp_path / "store"), tmp_path / "state"
     settings = {"max_iter": 1, "file": file}
     quick(**settings).fit(store)
@@ -222,15 +214,10 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path, few_steps):
     file.write_bytes(b"something else")
     with pytest.raises(PatchvoteError, match="is not a checkpoint of a training"):
         quick(**settings).fit(store)
-    with pytest.raises(ValueError, match="a checkpoint needs a random_state that is a whole number, got None"):
+    with pytest.raises(ValueError, match="random_state"):
         SNBNL(2, random_state=None).set_options(checkpoint=file).fit(store)
-
-
-def test_a_checkpoint_that_could_not_be_written_is_told_before_the_training(tmp_path):
-    store, steps = make_store(tmp_path / "store"), []
-    with pytest.raises(PatchvoteError, match="state cannot be written: there is no folder .*nowhere"):
-        quick(file=tmp_path / "nowhere" / "state", callback=steps.append).fit(store)
-    assert not steps
+    with pytest.raises(PatchvoteError, match="no folder"):
+        quick(file=tmp_path / "nowhere" / "state").fit(store)
 
 
 def test_a_checkpoint_may_be_a_remote_file(tmp_path, few_steps):
@@ -263,45 +250,33 @@ def test_records_come_within_a_pass_and_can_end_it(tmp_path, few_steps, monkeypa
 # --- moments that the store holds ------------------------------------------------------------------------------------
 
 
-def loads_of(monkeypatch) -> list[int]:
-    loads: list[int] = []
-    original = Store.load
+@pytest.mark.parametrize(
+    ("settings", "photos", "read"),
+    [
+        ({"position_weight": 0}, slice(60), 0),
+        ({}, slice(60), 0),
+        ({}, slice(45), 5),
+        ({}, slice(3, 9), 6),
+        ({"power": 0.5}, slice(60), 60),
+        ({"weight": np.linspace(1, 2, 60)}, slice(60), 60),
+    ],
+    ids=str,
+)
+def test_whole_shards_need_no_pass_for_their_moments_and_others_are_read(
+    tmp_path, small_blocks, monkeypatch, settings, photos, read
+):
+    store, loads, original = make_store(tmp_path), [], Store.load
+    (bags, labels), weight = store.load(), settings.pop("weight", None)
+    voter, rows = SNBNL(**settings), np.arange(60)[photos]
+    data = voter._training_data(store.only(store.names[photos]), None, weight)
+    expected = voter._training_data(bags[rows], labels[rows], weight).moments()
 
-    def load(self, indices=None, dtype=np.float32):
-        loads.append(len(self) if indices is None else len(indices))
+    def load(self, indices, dtype):
+        loads.extend(indices)
         return original(self, indices, dtype)
 
     monkeypatch.setattr(Store, "load", load)
-    return loads
-
-
-@pytest.mark.parametrize("position_weight", [0, 1])
-def test_whole_shards_need_no_pass_and_others_are_read(tmp_path, small_blocks, monkeypatch, position_weight):
-    store = make_store(tmp_path)
-    bags, labels = store.load()
-    voter = SNBNL(position_weight=position_weight)
-    for names, read in ((store.names, 0), (store.names[:45], 5), (store.names[:20], 0), (store.names[3:9], 6)):
-        part = store.only(names)
-        rows = np.isin(store.names, names)
-        data, expected = voter._training_data(part, None, None), voter._training_data(bags[rows], labels[rows], None)
-        with monkeypatch.context() as patch:
-            loads = loads_of(patch)
-            moments = data.moments()
-        assert sum(loads) == read
-        np.testing.assert_allclose(moments.mean, expected.moments().mean, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(moments.deviation(), expected.moments().deviation(), rtol=1e-6)
-
-
-@pytest.mark.parametrize("change", ["power", "weight"])
-def test_moments_that_do_not_apply_are_computed_in_a_pass(tmp_path, small_blocks, monkeypatch, change):
-    store = make_store(tmp_path)
-    bags, labels = store.load()
-    weight = np.linspace(1, 2, 60) if change == "weight" else None
-    voter = SNBNL(power=0.5 if change == "power" else 1)
-    data = voter._training_data(store, None, weight)
-    loads = loads_of(monkeypatch)
     moments = data.moments()
-    assert sum(loads) == 60
-    monkeypatch.undo()
-    expected = voter._training_data(bags, labels, weight).moments()
+    assert len(loads) == read
     np.testing.assert_allclose(moments.mean, expected.mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(moments.deviation(), expected.deviation(), rtol=1e-5)

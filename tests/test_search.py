@@ -83,11 +83,10 @@ def test_bounds_pay_if_few_features_and_few_candidates_decide(decay, k, pays):
     assert found[1].tolist() == searched.nearest(queries, k)[1].tolist() == in_order(queries, bank, k)[1]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_brute_force_goes_through_the_bank_in_parts(dtype, monkeypatch):
+def test_brute_force_goes_through_the_bank_in_parts(monkeypatch):
     monkeypatch.setattr("patchvote.voters.search._PART", 64)
     rng = np.random.default_rng(0)
-    bank, queries = rng.normal(size=(300, 5)).astype(dtype), rng.normal(size=(40, 5)).astype(np.float32)
+    bank, queries = rng.normal(size=(300, 5)).astype(np.float32), rng.normal(size=(40, 5)).astype(np.float32)
     distances, indices = Bank(bank).nearest(queries, 4)
     np.testing.assert_allclose(distances, by_definition(queries, bank, 4), rtol=1e-4, atol=1e-6)
     assert (np.diff(distances, axis=1) >= 0).all()
@@ -102,14 +101,14 @@ def in_order(queries: np.ndarray, bank: np.ndarray, k: int) -> tuple[list, list]
 
 
 @pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("way", ["bounds", "brute force", "brute force in parts", "half precision"])
+@pytest.mark.parametrize("way", ["bounds", "brute force", "brute force in parts"])
 def test_of_equally_near_descriptors_those_of_the_lower_index_are_found_in_order(way, k, monkeypatch):
     # Small whole numbers: their distances are exact in every type, and many are equal.
     monkeypatch.setattr("patchvote.voters.search._PAIRS", 1)  # blocks of 16 queries
     if way == "brute force in parts":
         monkeypatch.setattr("patchvote.voters.search._PART", 100)
     rng = np.random.default_rng(0)
-    bank = rng.integers(0, 4, (FEWEST_TO_BOUND, 6)).astype(np.float16 if way == "half precision" else np.float32)
+    bank = rng.integers(0, 4, (FEWEST_TO_BOUND, 6)).astype(np.float32)
     queries = rng.integers(0, 4, (50, 6)).astype(np.float32)
     searched = Bank(bank, EvenRotation(bank) if way == "bounds" else None)
     searched.pays = way == "bounds"

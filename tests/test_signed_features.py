@@ -57,7 +57,7 @@ def changed(bags: Bags, shift: np.ndarray) -> Bags:
 @pytest.mark.parametrize("kind", OWN)
 def test_a_voter_names_as_many_photos_by_shifted_features(kind):
     settings = {"snbnl": {"n_prototypes": 3}, "nbnl": {"n_prototypes": 3, "max_iter": 4}}.get(kind, {})
-    voter = voter_class(kind)(**settings).set_options(calibration=0)
+    voter = voter_class(kind)(**settings)
     plain = clone(voter).fit(TRAIN, LABELS)
     before = plain.predict(TEST)
     assert np.mean(before == EXPECTED) > 0.8

@@ -15,11 +15,9 @@ from helpers.command import network_in
 from helpers.packages import install
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import (
-    SNBNL,
     Adapted,
     Dense,
     ImageClassifier,
-    Model,
     ModelError,
     MomentRidge,
     PatchvoteError,
@@ -28,7 +26,6 @@ from patchvote import (
 )
 from patchvote.models.file import read_model
 from patchvote.voters import registry
-from patchvote.voters.scorer import from_plain, plain
 
 sys.path.insert(0, str(Path(__file__).with_name("third_party")))
 registry._others.cache_clear()
@@ -130,12 +127,7 @@ class Thing(NearestMean):
         self.thing = thing
 
 
-class Hidden(Thing):
-    def __init__(self, thing=None, shrink=1.0):
-        self.thing, self.shrink = thing, shrink
-
-
-collides, named_auto, unregistered, thing_too = made("nbnn"), made("auto"), made("unregistered"), made("thing")
+collides, named_auto, unregistered = made("nbnn"), made("auto"), made("unregistered")
 """
 ENTRY_POINTS = """[patchvote.voters]
 thing = other_voters:Thing
@@ -166,9 +158,9 @@ def voters(tmp_path, monkeypatch):
     [
         ("no-scorer", "must be a subclass of patchvote.Voter"),
         ("stranger", "must be a subclass of patchvote.Voter"),
-        ("other-name", "whose scorer has the kind 'other-name'"),
-        ("broken", "cannot be loaded from patchvote_example:Absent"),
-        ("exits", "cannot be loaded from faulty_exit:Voter: good bye"),
+        ("other-name", "whose scorer has the kind"),
+        ("broken", "cannot be loaded"),
+        ("exits", "cannot be loaded .* good bye"),
     ],
 )
 def test_a_class_that_is_no_voter_of_its_name_is_refused_when_it_is_loaded(voters, kind, says):
@@ -179,56 +171,30 @@ def test_a_class_that_is_no_voter_of_its_name_is_refused_when_it_is_loaded(voter
 def test_names_of_ours_stay_ours_and_two_packages_with_one_name_are_refused(voters, tmp_path, monkeypatch):
     assert "auto" not in registry.kinds()
     assert registry.kinds().count("nbnn") == 1
-    assert registry.voter_class("nbnn").__module__.startswith("patchvote.")
+    for name in ("collides", "named_auto", "unregistered"):
+        with pytest.raises(PatchvoteError, match="is not the registered kind"):
+            ImageClassifier(QUICK, voter=getattr(voters, name)(), backbone=QuickNetwork())
     monkeypatch.syspath_prepend(install(tmp_path / "other", "third", "", "[patchvote.voters]\nthing = other:X\n"))
     registry._others.cache_clear()
     with pytest.raises(PatchvoteError, match="several packages have a voter 'thing'"):
         registry.voter_class("thing")
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("collides", "is the kind of patchvote.voters.bank_votes:NeighbourVotes"),
-        ("named_auto", "is 'auto', a name of patchvote itself"),
-        ("unregistered", "is not registered"),
-        ("thing_too", r"is the kind of \w+:ThingVotes"),
-    ],
-)
-def test_a_voter_whose_models_would_not_be_read_again_is_refused_before_the_training(voters, name, says):
-    with pytest.raises(PatchvoteError, match=says):
-        ImageClassifier(QUICK, voter=getattr(voters, name)(), backbone=QuickNetwork())
-    scorer = getattr(voters, name).scorer_class({"centres": np.eye(2)}, {}, 2)
-    with pytest.raises(ModelError, match=says):
-        Model(scorer, ("land", "sea"), Recipe(), "abc", 1.0, 0.0)
-
-
-@pytest.mark.parametrize("thing", [np.arange(3), (1, 2), {1: 2}, math.nan, print, "inf"], ids=lambda one: f"{one!r:.9}")
-def test_settings_that_would_not_come_back_are_refused_before_the_training(voters, thing):
-    with pytest.raises((PatchvoteError, ValueError), match="thing"):
-        ImageClassifier(QUICK, voter=voters.Thing(thing), backbone=QuickNetwork())
-    with pytest.raises(PatchvoteError, match="shrink of Hidden is a parameter"):
-        ImageClassifier(QUICK, voter=voters.Hidden(), backbone=QuickNetwork())
-
-
-def test_only_plus_infinity_becomes_text_and_class_weights_have_names_in_models():
-    assert (plain(math.inf), from_plain("inf"), plain(-math.inf)) == ("inf", math.inf, -math.inf)
-    bags, labels = [np.eye(3)[[label]] for label in (0, 1)] * 6, [0, 1] * 6
-    with pytest.raises(ValueError, match="q of SNBNL"):
-        SNBNL(q=-math.inf).fit(bags, labels)
-    assert set(MomentRidge(class_weight={0: 1.0, 1: 3.0}).fit(bags, labels).predict(bags)) == {0, 1}
-    with pytest.raises(PatchvoteError, match="class_weight must be"):
+def test_settings_come_back_from_a_file_or_are_refused_before_the_training(voters):
+    for thing in (np.arange(3), (1, 2), {1: 2}, math.nan, print):
+        with pytest.raises(PatchvoteError, match="settings of a model must be"):
+            ImageClassifier(QUICK, voter=voters.Thing(thing), backbone=QuickNetwork())
+    bags, labels = [np.eye(3)[[label]] for label in (0, 1)] * 6, ["a", "b"] * 6
+    for thing in (math.inf, [1, "a"], {"a": math.inf}, None, True, np.float64(0.5)):
+        voter = voters.Thing(thing).fit(bags, labels)
+        assert type(voter).from_scorer(voter.scorer(), ["a", "b"]).thing == thing
+    assert set(MomentRidge(class_weight={0: 1.0, 1: 3.0}).fit(bags, [0, 1] * 6).predict(bags)) == {0, 1}
+    with pytest.raises(PatchvoteError, match="class_weight"):
         ImageClassifier(QUICK, voter=MomentRidge(class_weight={0: 1.0}), backbone=QuickNetwork())
 
 
-@pytest.mark.parametrize("thing", [math.inf, [1, "a"], {"a": math.inf}, None, True, np.float64(0.5)], ids=str)
-def test_a_setting_that_is_stored_comes_back(voters, thing):
-    voter = voters.Thing(thing).fit([np.eye(3)[[label]] for label in (0, 1)] * 2, ["a", "b"] * 2)
-    assert type(voter).from_scorer(voter.scorer(), ["a", "b"]).thing == thing
-
-
 def test_what_cannot_be_adapted_is_refused_before_any_photo_is_read(voters):
-    with pytest.raises((PatchvoteError, ValueError), match="pass photos of the target"):
+    with pytest.raises((PatchvoteError, ValueError), match="target"):
         ImageClassifier(QUICK, voter=Adapted(), backbone=QuickNetwork())
     network, photos = QuickNetwork(), [np.zeros((64, 64, 3), np.uint8)] * 4
     classifier = ImageClassifier(QUICK, voter=voters.Thing(), backbone=network, cache=False)

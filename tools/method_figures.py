@@ -87,7 +87,7 @@ def draw_voters(path: Path) -> None:
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.7), layout="constrained", sharey=True)
     for panel, (title, voter) in zip(axes, voters.items(), strict=True):
-        voter.set_options(calibration=0).fit(bags, labels)
+        voter.fit(bags, labels)
         land, sea = voter.votes(Bags.of([grid])).T
         lead = (sea - land).reshape(160, 160)
         limit = np.percentile(np.abs(lead), 98)

@@ -104,13 +104,12 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class AdaptedDefault(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """`patchvote.Adapted`: a voter of the registry, the default one unless another is named, adapted as for users."""
 
-    def __init__(self, voter: str = registry.DEFAULT, calibration: float = 0.0) -> None:
+    def __init__(self, voter: str = registry.DEFAULT) -> None:
         self.voter = voter
-        self.calibration = calibration
 
     def fit(self, X: Bags | Store, y: Any, target: Sequence[Bags | Store], target_y: Sequence[Any]) -> Self:
         """Learn from labelled images of both domains, and from the other images of the target."""
-        learner = registry.voter_class(self.voter)().set_options(calibration=self.calibration)
+        learner = registry.voter_class(self.voter)()
         there, unknown = _joined(target), np.array([label is None for label in target_y])
         known = [label for label in target_y if label is not None]
         labelled = Bags.join([_joined([X]), there[~unknown]]) if known else X

@@ -25,10 +25,11 @@ from patchvote.bags.bags import Bags
 from patchvote.bags.copies import equal_groups
 from patchvote.bags.store import Store
 from patchvote.voters.labels import hold_out
-from patchvote.voters.votes import FEWEST_TO_CALIBRATE, fit_temperature, softmax, threshold_for
+from patchvote.voters.votes import fit_temperature, softmax, threshold_for
 
 Floats = npt.NDArray[np.float32]
 SCALES = ("whole", "first", "last", "each", "all")
+_FEWEST_TO_CALIBRATE = 50  # images: of fewer, the held-out ones are too few
 _REJECTION = 0.05  # share of the correctly classified held-out images that may be rejected, the default of the voters
 _BLOCK_DESCRIPTORS = 50_000  # read from a store at once: 256 MB with 1,280 features as float32
 
@@ -150,7 +151,7 @@ def calibrated(
     Exact copies of an image are held out together. Without held-out images they are 1 and 0.
     """
     _, numbers = np.unique(labels, return_inverse=True)
-    if share <= 0 or len(labels) < FEWEST_TO_CALIBRATE:
+    if share <= 0 or len(labels) < _FEWEST_TO_CALIBRATE:
         return 1.0, 0.0
     keep, out = hold_out(np.arange(len(labels)), numbers, share, seed, equal_groups([row.tobytes() for row in vectors]))
     if not len(out):

@@ -120,9 +120,9 @@ class LeftOut:
 
 
 def voter_for(voter: Any, seed: int) -> Voter:
-    """Return the unfitted voter for a name, "auto", or an estimator; it does not calibrate itself."""
+    """Return the unfitted voter for a name, "auto", or an estimator."""
     if isinstance(voter, Voter):
-        chosen = voter.uncalibrated()
+        chosen = voter.__sklearn_clone__()
     else:
         chosen = voter_class(DEFAULT if voter == AUTO else kind_of(voter)).default(seed)
     chosen.check_for_model()

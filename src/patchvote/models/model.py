@@ -18,8 +18,8 @@ from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
 from ..utils.schema import brief, number, record, text
 from ..voters.familiarity import Familiarity
-from ..voters.registry import check_registered, voter_class
-from ..voters.scorer import MAX_NAME, Scorer, unstorable
+from ..voters.registry import voter_class
+from ..voters.scorer import MAX_NAME, Scorer
 from .about import About, check_about
 
 _MAX_CLASSES = 100_000  # more than four times those of ImageNet-21k
@@ -87,7 +87,6 @@ class Model:
             raise ModelError(f"{fault.lstrip('.')}.")
         if self.scorer.classes != len(self.classes):
             raise ModelError(f"votes for {self.scorer.classes} classes do not fit {len(self.classes)} classes.")
-        _check_restorable(self.scorer)
         self.scorer.check_settings(self.scorer.settings)
         self.scorer.check_all(len(self.names) if self.names else None)
         if self.digests and len(self.digests) != len(self.names):
@@ -165,16 +164,6 @@ def voter_of(model: Model) -> Any:
     voter = voter_class(model.kind).from_scorer(model.scorer, model.classes, model.temperature, model.threshold)
     voter.steps_ = model.steps
     return voter
-
-
-def _check_restorable(scorer: Scorer) -> None:
-    """Refuse a scorer that a file could not bring back: of an unregistered kind, or with settings that are no JSON."""
-    try:
-        check_registered(scorer.kind, type(scorer))
-    except PatchvoteError as error:
-        raise ModelError(str(error)) from error
-    if (fault := unstorable(scorer.settings)) is not None:
-        raise ModelError(f"settings of {scorer.kind!r} cannot be stored: {fault}.")
 
 
 def _check_classes(classes: tuple[str, ...]) -> None:

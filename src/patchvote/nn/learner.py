@@ -25,7 +25,6 @@ from .trunk import Seen
 if TYPE_CHECKING:
     from .fine_tune import TuningSettings
 
-_TRAINING = "fine-tuning"  # in a checkpoint
 _STANDARDISED = 256  # photos from which the head learns mean and deviation of the features
 
 
@@ -52,9 +51,8 @@ class Learner:
 
     def run(self, checkpoint: Checkpoint | None, progress: Progress | None) -> list[dict[str, float]]:
         """Make all passes, from a checkpoint on where it has any; return the loss and accuracy of each."""
-        kept = checkpoint.of(_TRAINING) if checkpoint is not None else None
-        if kept is not None:
-            self._resume(*kept)
+        if checkpoint is not None and checkpoint.saved is not None:
+            self._resume(*checkpoint.saved)
         elif isinstance(self.head, VoteHead):
             self._standardise(self.head)
         while not self._done():
@@ -65,7 +63,7 @@ class Learner:
                 self.best = {name: value.clone() for name, value in self.modules.state_dict().items()}
             self.history.append({"pass": index + 1, "loss": loss, "held_out_accuracy": accuracy})
             if checkpoint is not None:
-                checkpoint.write(_TRAINING, self._arrays(), {"finished": False, "history": self.history})
+                checkpoint.write(self._arrays(), {"history": self.history})
             if progress is not None:
                 progress("fine-tune", index + 1, self.settings.passes)
         self.modules.load_state_dict(self.best)

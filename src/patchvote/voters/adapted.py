@@ -134,7 +134,7 @@ class Adapted(Voter):
             raise ValueError(f"voter of Adapted must be a MomentRidge, got {voter!r:.80}.")
         if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in self.shares):
             raise ValueError(f"shares of Adapted must be numbers above 0, up to 1, got {self.shares!r}.")
-        unadapted = X if isinstance(X, MomentRidge) else voter.uncalibrated().fit(X, y)
+        unadapted = X if isinstance(X, MomentRidge) else voter.__sklearn_clone__().fit(X, y)
         self.unadapted_, self.classes_, self.n_features_in_ = unadapted, unadapted.classes_, unadapted.n_features_in_
         self.linear_, self.bias_, self.temperature_ = unadapted.linear_, unadapted.bias_, unadapted.temperature_
         self.rejection_threshold_ = unadapted.rejection_threshold_

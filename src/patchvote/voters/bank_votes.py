@@ -48,15 +48,12 @@ _CACHED = 128  # descriptors that are normalised at once: few enough to stay in 
 _COPIES = 5
 _BESIDE = 16 + 3 * 8  # bytes per descriptor beside its values: box, class, image, row
 _RESERVE = 64 << 20  # bytes for buffers of libraries and threads, and what freeing leaves behind
-_FEWEST, _MOST = 512, 16_384  # fewer at once would read the store too often; more would not be faster
+_FEWEST, _MOST = 512, 16_384  # at once: fewer would read the store too often; more would not be faster
 
 _SCHEMA = Schema(
     arrays={"values": (2, FLOATS), "class": (1, WHOLE), "image": (1, WHOLE), "boxes": (2, FLOATS), "mean": (1, FLOATS)},
     settings=checks(
-        *("n_neighbors", "position_weight", "confidence", "power", "random_state"),
-        normalise=flag,
-        search=one_of("exact", "pca"),
-        dtype=one_of("float32", "float16"),
+        *("n_neighbors", "position_weight", "confidence", "power"), normalise=flag, search=one_of("exact", "pca")
     ),
 )
 
@@ -66,8 +63,10 @@ class OnDisk:
 
     ndim = 2
 
-    def __init__(self, store: Store, images: Indices, positions: bool, dtype: str) -> None:
-        self.store, self.images, self.positions, self.dtype = store, images, positions, np.dtype(dtype)
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, store: Store, images: Indices, positions: bool) -> None:
+        self.store, self.images, self.positions = store, images, positions
         self.shape = int(store.sizes[images].sum()), store.dim + 2 * positions
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
 
@@ -88,17 +87,10 @@ def needed(rows: int, width: int) -> float:
     return (_RESERVE + rows * (4 * _COPIES * width + _BESIDE)) / 1e6
 
 
-def most_at_once(memory: float, rows: int, width: int, classes: int, n_neighbors: int) -> int:
-    """Return how many descriptors of a bank on disk, and as many queries, fit into `memory` megabytes."""
-    # Each as it came, normalised, and compared again; votes and neighbours.
-    each = 4 * 7 * width + 24 * classes + 48 * n_neighbors
-    fixed = _RESERVE + rows * _BESIDE
-    if memory * 1e6 < fixed + _FEWEST * each:
-        raise ValueError(
-            f"memory must be at least {math.ceil((fixed + _FEWEST * each) / 1e6):,} megabytes for a bank of {rows:,} "
-            f"descriptors of {width:,} features, got {memory:g}."
-        )
-    return min(_MOST, int((memory * 1e6 - fixed) / each))
+def most_at_once(memory: float, width: int) -> int:
+    """Return how many descriptors of a bank on disk, and as many queries, are compared within `memory` megabytes."""
+    each = 4 * 8 * width  # each as it came, normalised, and compared again, with votes and neighbours
+    return min(_MOST, max(_FEWEST, int((memory * 1e6 - _RESERVE) / each)))
 
 
 def comparable(
@@ -152,8 +144,7 @@ class BankVotes(DescriptorScorer):
     @property
     def at_once(self) -> int:
         """How many descriptors of a bank on disk may be in memory, and as many queries."""
-        rows, width = self.arrays["values"].shape
-        return most_at_once(self.memory, rows, width, self.classes, self._neighbours())
+        return most_at_once(self.memory, self.arrays["values"].shape[1])
 
     @property
     def chunk(self) -> int:
@@ -167,10 +158,6 @@ class BankVotes(DescriptorScorer):
     def _neighbours(self) -> int:
         return int(self.settings.get("n_neighbors", 1))
 
-    @property
-    def _dtype(self) -> str:
-        return str(self.settings.get("dtype", "float32"))
-
     def _comparable(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return descriptors, normalised and weighted for comparison."""
         mean = self.arrays["mean"] if self.settings.get("normalise", True) else None
@@ -179,21 +166,19 @@ class BankVotes(DescriptorScorer):
 
     def _bank_of(self, rows: Indices, candidates: int = 16, *, search: str | None = None) -> Any:
         """Return the bank of all rows of some images, in memory or on disk; the search is that of the settings."""
-        search = self.search if search is None else search
-
         if self.on_disk:
             return BankInParts(len(rows), lambda: self._parts(np.unique(self.arrays["image"][rows])))
         values = self._comparable(self.arrays["values"][rows])
-        if search == "pca" and isinstance(self._rotation, Rotation):
-            return PcaBank(values.astype(self._dtype).astype(np.float32), self._rotation, candidates)
-        return Bank(values.astype(self._dtype), self._rotation if isinstance(self._rotation, EvenRotation) else None)
+        if isinstance(self._rotation, Rotation) and search != "exact":
+            return PcaBank(values, self._rotation, candidates)
+        return Bank(values, self._rotation if isinstance(self._rotation, EvenRotation) else None)
 
     def _parts(self, images: Indices) -> Iterator[npt.NDArray[Any]]:
         """Read images of a bank on disk part by part, normalised and weighted for comparison."""
         return map(self._on_all_cores, self.arrays["values"].parts(images, self.at_once))
 
     def _on_all_cores(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        part: npt.NDArray[Any] = np.empty(values.shape, self._dtype)
+        part: npt.NDArray[Any] = np.empty(values.shape, np.float32)
 
         def normalise(start: int) -> None:
             part[start : start + _CACHED] = self._comparable(values[start : start + _CACHED])
@@ -210,12 +195,10 @@ class BankVotes(DescriptorScorer):
     def _rotation(self) -> EvenRotation | Rotation | None:
         """The rotation that the search needs; None if it needs none."""
         rows, width = self.arrays["values"].shape
-        exact = self.search == "exact"
-        # Bounds take more memory than the bank.
-        if width <= _PCA_FEATURES or self.on_disk or (exact and self._dtype != "float32"):
+        if width <= _PCA_FEATURES or self.on_disk:
             return None
         sample = self._sample(np.arange(rows), _SAMPLE, np.random.default_rng(0))
-        return EvenRotation(sample) if exact else Rotation(sample, _PCA_FEATURES)
+        return EvenRotation(sample) if self.search == "exact" else Rotation(sample, _PCA_FEATURES)
 
     def check(self, images: int | None = None) -> None:
         """Refuse arrays that are inconsistent, and numbers of images that are not there."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
@@ -17,17 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..bags.copies import copy_groups
 from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.engine import Engine
 from ..utils.parameters import Parameters
+from ..utils.schema import brief
 from ..utils.terminal import nearest
-from .familiarity import REJECTION
-from .labels import check_labels, hold_out, labels_of
+from .labels import check_labels, labels_of
 from .registry import check_registered
-from .scorer import Scorer, from_plain, plain, unstorable
-from .votes import FEWEST_TO_CALIBRATE, NONE, check_bags, fit_temperature, softmax, threshold_for
+from .scorer import Scorer, from_plain, plain
+from .votes import NONE, check_bags
 
 Numbers = npt.NDArray[np.int64]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -60,9 +60,6 @@ class FitOptions:
 
     Parameters
     ----------
-    calibration : float, default 0.2
-        Share of the images held out to set the temperature of the probabilities and the threshold of rejection; the
-        final training then uses all images. With 0, or fewer than 50 images, the temperature is 1.
     memory : float, default 1500
         Megabytes that learning from a store may take. A store that does not fit is read in blocks of random photos in
         every pass (SNBNL, NBNL), or part by part in every search (NBNN, LocalNBNN).
@@ -74,19 +71,17 @@ class FitOptions:
         device of the bags if they are torch tensors on a device other than the CPU; otherwise numpy makes the steps.
     callback : function, optional
         Called with a record after each pass of SNBNL or round of NBNL, and now and then within it; returning True ends
-        the training. The key ``training`` is "calibration", "final", or "more" in `partial_fit`.
+        the training.
     """
 
-    calibration: float = 0.2
     memory: float = 1500.0
     checkpoint: str | os.PathLike[str] | None = None
     device: str | None = None
     callback: Callable[[dict[str, Any]], Any] | None = None
 
     def __post_init__(self) -> None:
-        for name, (least, most) in {"calibration": (0, 0.9), "memory": (1, 1e9)}.items():
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(f"{name} must be from {least:g} to {most:g}, got {getattr(self, name)!r}.")
+        if not self.memory > 0:
+            raise ValueError(f"memory must be above 0, got {self.memory!r}.")
 
 
 class Voter(Parameters):
@@ -104,10 +99,10 @@ class Voter(Parameters):
         Number of features per descriptor.
     positions_ : bool
         Whether the votes use positions.
-    temperature_ : float
-        Temperature of the softmax that turns scores into probabilities.
-    rejection_threshold_ : float
-        Smallest probability that is accepted: bags whose largest probability is below it are "none of these".
+    temperature_, rejection_threshold_ : float
+        Temperature of the softmax that turns scores into probabilities, and smallest largest probability of a bag that
+        is not "none of these". `MomentRidge` sets both by left-out images; of other voters they are 1 and 0, unless
+        their caller sets them by images that were held out, as `ImageClassifier` does.
     """
 
     estimator_type = "classifier"
@@ -140,31 +135,23 @@ class Voter(Parameters):
 
     @classmethod
     def default(cls, seed: int) -> Self:
-        """Return the voter that an `ImageClassifier` trains, with `seed` as its random state; it calibrates it."""
-        voter = cls().set_options(calibration=0)
-        if "random_state" in voter.get_params(deep=False):
-            voter.set_params(random_state=seed)
-        return voter
-
-    def uncalibrated(self) -> Self:
-        """Return an unfitted copy that holds no images out: its caller calibrates it."""
-        return self.__sklearn_clone__().set_options(calibration=0)
+        """Return the voter that an `ImageClassifier` trains, with `seed` as its random state."""
+        voter = cls()
+        return voter.set_params(random_state=seed) if "random_state" in voter.get_params() else voter
 
     def check_for_model(self) -> None:
-        """Refuse a voter of which no model can be made, before it is trained.
-
-        Its kind is not registered or belongs to another class, or a parameter cannot be stored.
-        """
-        check_registered(self.kind, self.scorer_class)
-        schema = self.scorer_class.schema
-        for name in self.get_params(deep=False):
-            if name not in schema.settings:
-                raise PatchvoteError(
-                    f"{name} of {type(self).__name__} is a parameter, but no setting of the schema of {self.kind!r}: a "
-                    "model would forget it. Add it to `settings`."
-                )
-        if (wrong := unstorable(self._plain_settings())) is not None:
-            raise PatchvoteError(f"a model of {self.kind!r} cannot be stored: {wrong}.")
+        """Refuse a voter of which no model can be made, before it is trained."""
+        check_registered(self.scorer_class)
+        settings = self._plain_settings()
+        try:
+            comes_back = json.loads(json.dumps(settings, allow_nan=False)) == settings
+        except (TypeError, ValueError, RecursionError):
+            comes_back = False
+        if not comes_back:
+            raise PatchvoteError(
+                "settings of a model must be numbers, text, true, false, None, or lists or tables of these (keys: "
+                f"text), got {brief(settings)}."
+            )
 
     def scorer(self) -> Scorer:
         """Return the scorer: arrays and settings, without the estimator."""
@@ -179,11 +166,7 @@ class Voter(Parameters):
         cls, scorer: Scorer, classes: Sequence[str], temperature: float = 1.0, threshold: float = 0.0
     ) -> Self:
         """Restore the fitted estimator that a scorer came from, so that it can learn more."""
-        try:
-            voter = cls(**{name: from_plain(value) for name, value in scorer.settings.items()})
-            voter._check_settings()
-        except (TypeError, ValueError) as error:
-            raise PatchvoteError(f"the model has settings that {scorer.kind} does not take: {error}") from error
+        voter = cls(**{name: from_plain(value) for name, value in scorer.settings.items()})
         voter.classes_, voter.n_features_in_ = np.array(classes), scorer.features
         voter.positions_, voter.temperature_, voter.rejection_threshold_ = scorer.positions, temperature, threshold
         for name, array in scorer.arrays.items():
@@ -280,8 +263,6 @@ class Voter(Parameters):
 
     def _read(self, X: Any, *, fitting: bool = False) -> Bags:
         """Convert bags, a list of arrays or an array into checked `Bags`."""
-        if isinstance(X, Store):
-            raise ValueError(f"{type(self).__name__} needs the bags of the store here: pass `store.load()[0]`.")
         if not _holds_bags(X):
             from sklearn.utils.validation import validate_data
 
@@ -300,7 +281,8 @@ class Voter(Parameters):
 
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
         """Return checked images and their labels; a store is not loaded. With `reset`, earlier ones are forgotten."""
-        if reset:  # a memory or a veto of the model before does not fit what is learned now
+        if reset:  # a memory or a calibration of the model before does not fit what is learned now
+            self.temperature_, self.rejection_threshold_ = 1.0, 0.0
             for name in self.scorer_class.schema.kept:
                 self.__dict__.pop(f"{name}_", None)
         if not isinstance(X, Store):
@@ -328,65 +310,18 @@ class Voter(Parameters):
         scorer = self.scorer()
         return joined([scorer.scores(bags) for bags in self._blocks(X)])
 
-    # --- training and probabilities ---------------------------------------------------------------------------------
-
-    def _train_and_calibrate(
-        self,
-        images: Numbers,
-        numbers: Numbers,
-        source: Bags | Store,
-        train: Callable[[Numbers, str], None],
-        scores: Callable[[Numbers], npt.NDArray[Any]],
-        seed: int | None = None,
-        share: float | None = None,
-    ) -> None:
-        """Hold some images out, train on the others and calibrate; then train on all.
-
-        Copies of an image in `source` are held out together; `train` gets images and the purpose of the training, and
-        `scores` returns the mean votes of images after it.
-        """
-        share = self.options.calibration if share is None else share
-        self.temperature_, self.rejection_threshold_ = 1.0, 0.0
-        if share > 0 and len(images) >= FEWEST_TO_CALIBRATE:
-            groups = copy_groups(source)
-            keep, out = hold_out(images, numbers, share, self._seed() if seed is None else seed, groups)
-            if len(out):
-                train(keep, "calibration")
-                held_out = scores(out)
-                temperature = fit_temperature(held_out, numbers[out])
-                threshold = threshold_for(softmax(held_out / temperature), numbers[out], REJECTION)
-                train(images, "final")
-                self.temperature_, self.rejection_threshold_ = temperature, threshold
-                return
-        train(images, "final")
-
-    def _seed(self) -> int:
-        """Return a seed from `random_state`, which may be a seed, a `RandomState` or None, as in scikit-learn."""
-        if isinstance(self.random_state, (int, np.integer)):
-            return int(self.random_state)
-        from sklearn.utils import check_random_state
-
-        return int(check_random_state(self.random_state).randint(2**31))
-
     # --- settings ---------------------------------------------------------------------------------------------------
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; with `deep`, also those of a voter among them."""
-        params = super().get_params()
-        members = {name: value.get_params() for name, value in params.items() if deep and isinstance(value, Voter)}
-        return params | {f"{name}__{key}": value for name, inner in members.items() for key, value in inner.items()}
-
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, also those of a voter among them; what was learned stays."""
+        """Set parameters; what was learned stays."""
         for name, value in params.items():
             if name not in (known := self.get_params()):
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}.{nearest(name, known)}")
-            owner, _, rest = name.rpartition("__")
-            setattr(getattr(self, owner) if owner else self, rest, value)
+            setattr(self, name, value)
         return self
 
     def __sklearn_clone__(self) -> Self:
-        voter = type(self)(**copy.deepcopy({name: _unfitted(value) for name, value in super().get_params().items()}))
+        voter = type(self)(**copy.deepcopy(self.get_params()))
         if "options" in vars(self):  # scikit-learn wants no other attributes of an estimator that is new
             voter.options = self.options
         return voter
@@ -413,23 +348,14 @@ class Voter(Parameters):
 
     def _plain_settings(self) -> dict[str, Any]:
         """Return the settings that a model file stores, as plain values, with the exponent that is used."""
-        known, settings = self.scorer_class.schema.settings, {}
-        for name, value in self.get_params(deep=False).items():
-            if name in known:
-                try:
-                    settings[name] = plain(value)
-                except ValueError as error:
-                    raise ValueError(f"{name} of {type(self).__name__} {error}.") from None
+        known = self.scorer_class.schema.settings
+        settings = {name: plain(value) for name, value in self.get_params().items() if name in known}
         return settings | ({"power": self.power_} if hasattr(self, "power_") else {})
 
 
 def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Concatenate the results for blocks of bags; one block is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _unfitted(value: Any) -> Any:
-    return value.__sklearn_clone__() if isinstance(value, Voter) else value
 
 
 def _holds_bags(X: Any) -> bool:

@@ -1,9 +1,8 @@
 """Descriptors for training: from bags in memory or from a store larger than memory, in random minibatches.
 
-Descriptors stay in their array; those of a minibatch are gathered and standardised when it is needed, which takes a
-fraction of the time of a training step and no memory. A store is read in blocks of random photos. If all photos fit
-into one block, it is cached; otherwise each pass reads the store again in a new order, one block ahead of the steps, so
-that memory holds two blocks at a time, never a third.
+Descriptors stay in their array; those of a minibatch are gathered and standardised when it is needed. A store is read
+in blocks of random photos. If all photos fit into one block, it is cached; otherwise each pass reads the store again in
+a new order, one block ahead of the steps, so that memory holds two blocks at a time, never a third.
 """
 
 from __future__ import annotations
@@ -19,47 +18,25 @@ import numpy.typing as npt
 from ..bags.bags import Bags
 from ..bags.store import Store
 from ..utils.arrays import Moments, to_float32
-from .votes import centres, check_bags, chunk_rows, has_negative, has_positions, raise_in_place
+from .votes import centres, check_bags, has_negative, has_positions, raise_in_place
 
 # Bytes per descriptor beside its values: box, level, image, row, two orders (one is being drawn), owner.
 _BESIDE = 16 + 2 + 5 * 8
 _COPIES = 10  # of the prototypes: current, mean, gradient, temporary ones, those that a checkpoint writes
 _RESERVE = 64 << 20  # bytes for buffers of libraries and threads, and what freeing leaves behind
-_FEWEST = 2  # minibatches per block; with fewer, a minibatch would be of too few photos
+_FEWEST = 4  # minibatches in memory; with fewer, a minibatch would be of too few photos
 # Descriptors gathered at once: so few that they stay in the processor's cache while they are standardised.
 _ROWS = 256
-_AT_ONCE = 50_000  # descriptors read at once for means and votes
 
 Floats = npt.NDArray[Any]
 Numbers = npt.NDArray[np.int64]
 Minibatch = tuple[Floats, Numbers, Floats]  # descriptors, their class numbers, and their weights
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """Most descriptors of a block, and of a single block that is kept for all passes."""
-
-    block: int
-    whole: int
-
-
-def limits(
-    memory: float, *, dim: int, itemsize: int, prototypes: int, classes: int, batch_size: int, votes: bool
-) -> Limits:
-    """Return the limits that keep a training within `memory` megabytes."""
-    width = prototypes * classes
+def most_in_memory(memory: float, dim: int, itemsize: int, width: int, batch_size: int) -> int:
+    """Return how many descriptors of a store a training of `width` prototypes holds within `memory` megabytes."""
     step = _RESERVE + 4 * (_COPIES * width * (dim + 2) + 2 * batch_size * (width + dim))
-    voting = chunk_rows(width) * (4 * (3 * width + 3 * (dim + 2)) + 8 * 3 * classes) if votes else 0
-    free = memory * 1e6 - step - voting
-    per_descriptor = dim * itemsize + _BESIDE
-    fewest = 2 * _FEWEST * batch_size * per_descriptor
-    if free < fewest:
-        least = (step + voting + fewest) / 1e6
-        raise ValueError(
-            f"memory must be at least {least:,.0f} megabytes for {classes:,} classes with {prototypes:,} prototypes of "
-            f"{dim:,} features and minibatches of {batch_size:,} descriptors, got {memory:g}."
-        )
-    return Limits(int(free / 2 / per_descriptor), int(free / per_descriptor))
+    return max(int((memory * 1e6 - step) / (dim * itemsize + _BESIDE)), _FEWEST * batch_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,10 +64,10 @@ def read_ahead(load: Callable[[Numbers], Any], parts: Sequence[Numbers]) -> Iter
 
 
 class TrainingData:
-    """Labelled, weighted images, read as minibatches of descriptors."""
+    """Labelled, weighted images, read as minibatches of descriptors, of which memory holds `most` at once."""
 
-    def __init__(self, source: Bags | Store, labels: Numbers, weight: npt.NDArray[np.float64], limits: Limits) -> None:
-        self.source, self.labels, self.weight, self.limits = source, labels, weight, limits
+    def __init__(self, source: Bags | Store, labels: Numbers, weight: npt.NDArray[np.float64], most: int) -> None:
+        self.source, self.labels, self.weight, self.most = source, labels, weight, most
         self.images = np.flatnonzero(weight > 0)
         self.positions = True if isinstance(source, Store) else has_positions(source.boxes)
         # float64 stays float64, everything else becomes float32.
@@ -105,11 +82,6 @@ class TrainingData:
         """Number of features, with those of positions."""
         return self.source.dim + 2 * self.positions
 
-    @property
-    def descriptors(self) -> int:
-        """Number of descriptors in a pass."""
-        return self._count(self.images)
-
     def _count(self, images: Numbers) -> int:
         return int(self.source.sizes[images].sum())
 
@@ -118,17 +90,6 @@ class TrainingData:
         block = next(self._read(self._parts(self.images)[:1]))
         starts = range(0, len(block.rows), _ROWS)
         return any(has_negative(block.bags.values[block.rows[start : start + _ROWS]]) for start in starts)
-
-    def only(self, images: Numbers) -> TrainingData:
-        """Return the same data, restricted to these images."""
-        weight = np.zeros_like(self.weight)
-        weight[images] = self.weight[images]
-        part = TrainingData(self.source, self.labels, weight, self.limits)
-        part.positions, part.power, part.mean, part.scale = self.positions, self.power, self.mean, self.scale
-        if self._cached is not None:
-            rows = self._cached.rows
-            part._cached = dataclasses.replace(self._cached, rows=rows[part.weight[self._cached.image[rows]] > 0])
-        return part
 
     def moments(self) -> Moments:
         """Return the mean and variance of each feature: those that the store holds, and of the rest from one pass."""
@@ -147,20 +108,12 @@ class TrainingData:
         if isinstance(self.source, Bags):
             return Moments(), self.images
         moments, left = self.source.moments(self.images)
-        if len(left) and (self._cached is not None or self.descriptors <= self.limits.whole):
-            return Moments(), self.images  # all are in memory as one block
+        if len(left) and self._is_one_block:  # which memory holds anyway
+            return Moments(), self.images
         if not self.positions and moments.weight:
             kept, moments = moments, Moments()
             moments.merge(kept.weight, kept.as_array()[:, : self.source.dim])
         return moments, left
-
-    def bags(self, images: Numbers) -> Iterator[Bags]:
-        """Yield the bags of some images, in their order; those of a store in small blocks."""
-        if isinstance(self.source, Bags):
-            yield self.source[images]
-            return
-        for bags, _ in self.source.blocks(min(self.limits.block, _AT_ONCE), indices=images, dtype=self.source.dtype):
-            yield bags
 
     def sample(self, rng: np.random.Generator, descriptors: int) -> tuple[Floats, Numbers]:
         """Return the raw descriptors of random images, about `descriptors` of them, and their class numbers."""
@@ -206,15 +159,14 @@ class TrainingData:
         parts, start = [], 0
         while start < len(images):
             before = int(ends[start - 1]) if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + self.limits.block, side="right")))
+            stop = max(start + 1, int(np.searchsorted(ends, before + self.most // 2, side="right")))
             parts.append(images[start:stop])
             start = stop
         return parts
 
     @property
     def _is_one_block(self) -> bool:
-        small = isinstance(self.source, Bags) or self.descriptors <= self.limits.whole
-        return small or self._cached is not None
+        return isinstance(self.source, Bags) or self._count(self.images) <= self.most
 
     def _read(self, parts: list[Numbers]) -> Iterator[Block]:
         """Yield the blocks of `_parts`. If everything fits into one, that one is cached, and yielded ever after."""

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .base import FitOptions
 from .minibatches import TrainingData
 from .ml3 import hinge_loss, phi_and_gradient
 from .prototype_votes import NbnlVotes
@@ -47,18 +46,16 @@ class NBNL(PrototypeVoter):
         Strength of the regulariser, ``alpha / 2 ||W||^2``; by default 1 / (number of descriptors).
     max_iter : int, default 30
         Rounds of the concave-convex procedure.
-    epochs : int, default 1
-        Passes over the data in each round.
     batch_size : int, default 100
         Descriptors per step.
     power, position_weight, confidence, class_weight, random_state
         As in `SNBNL`. The callback of `FitOptions` is called after each round, and every 20 steps with the rounds and
-        steps so far; calibration is 0 by default. An incomplete round is used only if it is the first.
+        steps so far. An incomplete round is used only if it is the first.
 
     Attributes
     ----------
     n_iter_ : int
-        Number of rounds begun in the final training.
+        Number of rounds begun.
     history_ : list of dict
         Record of each round: its number, the planned number of rounds, and the mean hinge loss of its last epoch.
 
@@ -72,7 +69,6 @@ class NBNL(PrototypeVoter):
     """
 
     scorer_class = NbnlVotes
-    options = FitOptions(calibration=0)
     description = "each part of a photo votes by its likeness to learned parts (prototypes) of each class"
 
     n_prototypes: int = 10
@@ -80,7 +76,6 @@ class NBNL(PrototypeVoter):
     q: float = 3.0
     alpha: float | None = None
     max_iter: int = 30
-    epochs: int = 1
     batch_size: int = 100
     power: float | str = 1.0
     position_weight: float = 1.0
@@ -88,14 +83,13 @@ class NBNL(PrototypeVoter):
     class_weight: Any = None
     random_state: Any = 0
 
-    def _train(self, data: TrainingData, seed: int, training: str) -> None:
-        self._training = training
+    def _train(self, data: TrainingData, seed: int) -> None:
         rng = np.random.default_rng(seed)
         self.history_ = []
         total = float((data.weight * data.source.sizes).sum())
         lam = 1 / total if self.alpha is None else self.alpha
         solver = _Solver(data, rng, self.batch_size, lam, self._is_over)
-        epochs = max(self.epochs, math.ceil(_FEWEST_STEPS / max(1, round(data.descriptors / self.batch_size))))
+        epochs = math.ceil(_FEWEST_STEPS / data.minibatches_per_pass(self.batch_size))
 
         noise = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim))
         linear = np.zeros((1, len(self.classes_), data.dim), data.dtype)
@@ -116,14 +110,13 @@ class NBNL(PrototypeVoter):
                 mean, loss = solver.run(weights, epochs, gradient)
                 if not solver.ended or index == 0:
                     self.weights_ = mean  # the average of the last round
-            record = {"training": training, "round": index + (not solver.ended), "rounds": self.max_iter, "loss": loss}
-            self.history_.append(record)
+            self.history_.append({"round": index + (not solver.ended), "rounds": self.max_iter, "loss": loss})
             self.n_iter_ = index + 1
             if solver.ended or (self.options.callback is not None and self.options.callback(self.history_[-1]) is True):
                 break
 
     def _is_over(self, steps: int) -> bool:
-        record = {"training": self._training, "round": len(self.history_), "rounds": self.max_iter, "steps": steps}
+        record = {"round": len(self.history_), "rounds": self.max_iter, "steps": steps}
         return self.options.callback is not None and self.options.callback(record) is True
 
 

@@ -29,9 +29,6 @@ from .labels import check_weights
 from .votes import check_bags, has_negative, has_positions, raised, resolved, with_positions
 
 _ROWS = 4096  # descriptors that are normalised at once
-# Images for calibration, about, and at least one per class: each costs a search, and more would hardly change the
-# temperature.
-_MOST_HELD_OUT = 50
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -45,8 +42,6 @@ class BankVoter(Voter):
     position_weight: float = 0.0
     confidence: float = 0.0
     search: str = "exact"
-    dtype: str = "float32"
-    random_state: Any = 0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Keep the descriptors of labelled images.
@@ -69,17 +64,7 @@ class BankVoter(Voter):
         self.positions_ = self.position_weight > 0 and has_positions(boxes)
         self.power_ = resolved(self.power, self.power == "auto" and negative)
         owner = np.repeat(images, source.sizes[images])
-
-        def train(part: Numbers, _: str) -> None:
-            rows = np.isin(owner, part)
-            self._set_bank(self._values(source, part), numbers[owner[rows]], owner[rows], boxes[rows])
-
-        def scores(part: Numbers) -> npt.NDArray[Any]:
-            held_out = source[part] if isinstance(source, Bags) else source.only([source.names[i] for i in part])
-            return self._mean_votes(held_out)
-
-        share = min(self.options.calibration, _MOST_HELD_OUT / len(images))
-        self._train_and_calibrate(images, numbers, source, train, scores, share=share)
+        self._set_bank(self._values(source, images), numbers[owner], owner, boxes)
         return self
 
     @atomic
@@ -148,17 +133,17 @@ class BankVoter(Voter):
         if isinstance(source, Bags):
             yield source if len(images) == len(source) else source[images]
             return
-        rows, classes = int(source.sizes[images].sum()), len(self.classes_)
-        most = most_at_once(self.options.memory, rows, source.dim + 2, classes, self.n_neighbors)
-        for bags, _ in source.blocks(most, indices=images, dtype=source.dtype):
+        for bags, _ in source.blocks(
+            most_at_once(self.options.memory, source.dim + 2), indices=images, dtype=source.dtype
+        ):
             check_bags(bags)
             yield bags
 
     def _values(self, source: Bags | Store, images: Numbers) -> npt.NDArray[Any] | OnDisk:
         if isinstance(source, Store):
-            return OnDisk(source, images, self.positions_, self.dtype)
+            return OnDisk(source, images, self.positions_)
         (bags,) = self._bags_of(source, images)
-        return with_positions(bags, slice(None), self.positions_).astype(self.dtype)
+        return with_positions(bags, slice(None), self.positions_).astype(np.float32)
 
     def _at_once(self) -> int:
         scorer = self.scorer()
@@ -218,10 +203,6 @@ class NBNN(BankVoter):
     search : {"exact", "pca"}, default "exact"
         Search for neighbours. "pca" is approximate; `recall_` is how often it finds the nearest. A store whose bank
         does not fit into `FitOptions.memory` is read part by part in every search, which is exact and by brute force.
-    dtype : {"float32", "float16"}, default "float32"
-        Type of the bank; float16 takes half the memory, and more time.
-    random_state : int or None, default 0
-        Seed of the choice of held-out images: about 50 in all at most, and at least one per class.
 
     Attributes
     ----------
@@ -256,7 +237,7 @@ class LocalNBNN(BankVoter):
     ----------
     n_neighbors : int, default 10
         Number of nearest descriptors that vote; the next one is the background.
-    normalise, power, position_weight, confidence, search, dtype, random_state
+    normalise, power, position_weight, confidence, search
         As in `NBNN`.
 
     Attributes

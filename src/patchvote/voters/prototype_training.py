@@ -32,20 +32,16 @@ START_SCALE = 0.01
 _SECONDS_BETWEEN = 1.0  # between two records within a pass
 _SECONDS_BETWEEN_WRITES = 60.0  # between two writes of a checkpoint within a pass
 _PROTOTYPES = 512  # whose products with a minibatch are held in memory at once
-_MARK, _STATES, _CHECKSUM = "patchvote_snbnl_training", "states", "checksum"
+_MARK, _STATE, _CHECKSUM = "patchvote_training", "state", "checksum"
 
 _PROGRESS = ("index", "position", "loss", "dead", "history")  # attributes of `Passes` that a checkpoint keeps
 
 
 class Passes:
-    """A training from the first prototypes, or from a checkpoint, to the last pass; a pass may also be made alone.
-
-    `name` is the purpose of the training: its checkpoint may hold several.
-    """
+    """A training from the first prototypes, or from a checkpoint, to the last pass; a pass may also be made alone."""
 
     def __init__(
         self,
-        name: str,
         data: TrainingData,
         rng: np.random.Generator,
         learner: Stoml3,
@@ -53,7 +49,7 @@ class Passes:
         callback: Callable[[dict[str, Any]], Any] | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.name, self.data, self.rng, self.learner, self.batch_size = name, data, rng, learner, batch_size
+        self.data, self.rng, self.learner, self.batch_size = data, rng, learner, batch_size
         self.callback, self.checkpoint = callback, checkpoint
         self.batches = data.minibatches_per_pass(batch_size)
         self.passes = 1
@@ -62,8 +58,8 @@ class Passes:
         self.history: list[dict[str, Any]] = []
         self._random: Any = None  # state of the generator at the beginning of the pass
         self._reported = time.perf_counter()
-        if checkpoint is not None and (saved := checkpoint.of(name)) is not None:
-            self._restore(*saved)
+        if checkpoint is not None and checkpoint.saved is not None:
+            self._restore(*checkpoint.saved)
 
     @property
     def weights(self) -> Floats:
@@ -85,7 +81,7 @@ class Passes:
             self.index, self.position, self.loss = self.index + 1, 0, 0.0
             ended = self.callback is not None and self.callback(record) is True
             self._random = self.rng.bit_generator.state
-            self._save(finished=self.index == self.passes)
+            self._save()
             if ended:
                 return
 
@@ -112,8 +108,8 @@ class Passes:
         return True
 
     def _record(self, index: int, *, complete: bool = True) -> dict[str, Any]:
-        record = {"training": self.name, "pass": index, "passes": self.passes, "steps": self.learner.t}
-        record |= {"loss": self.loss / max(1, self.position)}
+        loss = self.loss / max(1, self.position)
+        record = {"pass": index, "passes": self.passes, "steps": self.learner.t, "loss": loss}
         if not complete:
             record |= {"complete": False, "share_of_pass": min(1.0, self.position / self.batches)}
         return record
@@ -128,15 +124,14 @@ class Passes:
         self._save()
         return True
 
-    def _save(self, *, finished: bool = False) -> None:
+    def _save(self) -> None:
         if self.checkpoint is None:
             return
         arrays = {"weights": self.learner.weights}
         if self.learner.mean is not None:
             arrays["mean"] = self.learner.mean
-        state = {name: getattr(self, name) for name in _PROGRESS} | {"finished": finished, "random": self._random}
-        state |= {"step": self.learner.t, "averaged": self.learner.averaged}
-        self.checkpoint.write(self.name, arrays, state)
+        state = {name: getattr(self, name) for name in _PROGRESS} | {"random": self._random}
+        self.checkpoint.write(arrays, state | {"step": self.learner.t, "averaged": self.learner.averaged})
 
     def _restore(self, arrays: Arrays, state: dict[str, Any]) -> None:
         """Continue from the arrays and the state that a checkpoint holds."""
@@ -192,19 +187,18 @@ def seed_anew(weights: Floats, dead: Numbers, x: Floats, labels: Numbers, rng: n
 
 
 class Checkpoint:
-    """A safetensors file with the trainings of one fit: arrays, the state of each training as JSON, and a checksum.
+    """A safetensors file with the arrays of a training, its state as JSON, and a checksum.
 
-    `mark` is a hash of data and settings, by which a training recognises its checkpoint. What the file holds already is
-    read.
+    `mark` is a hash of data and settings, by which a training recognises its checkpoint; `saved` is what the file holds
+    when it is opened, if it is there.
     """
 
     def __init__(self, path: Path, mark: str) -> None:
         self.path, self.mark = path, mark
         self._written = time.monotonic()
-        self._arrays: Arrays = {}
-        self._states: dict[str, Any] = {}
+        self.saved: tuple[Arrays, dict[str, Any]] | None = None
         if path.exists():
-            self._read()
+            self.saved = self._read()
         elif not isinstance(path, RemotePath) and not path.parent.is_dir():  # now, not after hours of work
             raise PatchvoteError(f"the checkpoint {path} cannot be written: there is no folder {path.parent}. Make it.")
 
@@ -212,38 +206,25 @@ class Checkpoint:
         """Whether the last write is so long ago that the next one is due."""
         return time.monotonic() - self._written >= _SECONDS_BETWEEN_WRITES
 
-    def of(self, training: str) -> tuple[Arrays, dict[str, Any]] | None:
-        """Return the arrays and the state of a training; None if it has not begun."""
-        if training not in self._states:
-            return None
-        prefix = f"{training}."
-        arrays = {name.removeprefix(prefix): a for name, a in self._arrays.items() if name.startswith(prefix)}
-        return arrays, self._states[training]
-
-    def write(self, training: str, arrays: Arrays, state: dict[str, Any]) -> None:
-        """Replace what the file holds of a training, atomically."""
-        self._arrays = {name: a for name, a in self._arrays.items() if not name.startswith(f"{training}.")}
-        self._states[training] = state
-        stored = self._arrays | {f"{training}.{name}": np.ascontiguousarray(a) for name, a in arrays.items()}
-        if state["finished"]:  # the next training keeps it in the file
-            self._arrays = {name: a.copy() for name, a in stored.items()}
-        metadata = {_MARK: self.mark, _STATES: json.dumps(self._states)}
-        digest = checksum([*contents(stored), _texts(metadata)])
+    def write(self, arrays: Arrays, state: dict[str, Any]) -> None:
+        """Replace the file, atomically."""
+        stored = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        metadata = {_MARK: self.mark, _STATE: json.dumps(state)}
+        digest = checksum([*contents(stored), json.dumps(metadata).encode()])
         write_file(self.path, [save(stored, metadata | {_CHECKSUM: digest})])
         self._written = time.monotonic()
 
-    def _read(self) -> None:
+    def _read(self) -> tuple[Arrays, dict[str, Any]]:
         try:
             with open_regular(self.path) as file:
                 metadata, places = read_header(file)
-                self._arrays = empty(places)
-                computed = checksum([*fill(file, places, self._arrays), _texts(metadata)])
+                arrays = empty(places)
+                texts = {name: metadata[name] for name in (_MARK, _STATE)}
+                computed = checksum([*fill(file, places, arrays), json.dumps(texts).encode()])
         except OSError as error:
             raise PatchvoteError(f"{self.path} cannot be read: {error.strerror or error}.") from error
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
             raise PatchvoteError(f"{self.path} is not a checkpoint of a training: {error}.") from None
-        if _MARK not in metadata:
-            raise PatchvoteError(f"{self.path} is not a checkpoint of a training: move it away, or name another.")
         if metadata.get(_CHECKSUM) != computed:
             raise PatchvoteError(f"{self.path} is damaged: remove it to begin anew, or restore it from a backup.")
         if metadata[_MARK] != self.mark:
@@ -251,19 +232,15 @@ class Checkpoint:
                 f"{self.path} is of another training (other photos, classes or settings): move it away, or name "
                 "another."
             )
-        self._states = json.loads(metadata[_STATES])
+        return arrays, json.loads(metadata[_STATE])
 
 
 def training_mark(
     data: TrainingData, settings: Mapping[str, Any], classes: npt.NDArray[Any], arrays: Iterable[npt.NDArray[Any]]
 ) -> str:
     """Return a hash of what a training depends on: images, classes, weights, settings, block sizes, and more arrays."""
-    settings = dict(settings) | {"limits": [data.limits.block, data.limits.whole]}
+    settings = dict(settings) | {"most": data.most}
     source = data.source
     content = [np.array([source.content()])] if isinstance(source, Store) else list(vars(source).values())
     texts = json.dumps([settings, classes.tolist()], sort_keys=True, default=str).encode()
     return checksum([texts, data.labels, data.weight, *content, *arrays])
-
-
-def _texts(metadata: Mapping[str, str]) -> bytes:
-    return json.dumps([metadata.get(_MARK, ""), metadata.get(_STATES, "")]).encode()

@@ -165,14 +165,10 @@ class PrototypeVotes(DescriptorScorer):
 
     def _norm_nodes(self, graph: GraphBuilder, z: str) -> str:
         """Add ``||z||_q`` over the first axis of ``(prototypes, classes, cells)``."""
-        if self.q == 1:
-            return graph.sum(z, 0, keep=False)
         if self.q == np.inf:
             parts = graph.node("Transpose", z, perm=[1, 2, 0])
             top = graph.node("MaxPool", parts, kernel_shape=[len(self.arrays["weights"])])
             return graph.node("Squeeze", top, graph.ints(2))
-        if self.q == 2:
-            return graph.node("Sqrt", graph.sum(graph.node("Mul", z, z), 0, keep=False))
         power = graph.sum(graph.node("Pow", z, graph.constant(self.q)), 0, keep=False)
         return graph.node("Pow", power, graph.constant(1 / self.q))
 
@@ -197,6 +193,6 @@ class NbnlVotes(PrototypeVotes):
     kind = "nbnl"
     schema = Schema(
         arrays=_ARRAYS,
-        settings=checks(*_SETTINGS, "random_state", "epochs", alpha=either(one_of(None), STRENGTH)),
+        settings=checks(*_SETTINGS, "random_state", alpha=either(one_of(None), STRENGTH)),
         needed=("q",),
     )

@@ -63,21 +63,12 @@ def scorer_class(kind: str) -> type[Scorer]:
     return scorer
 
 
-def check_registered(kind: str, scorer: type[Scorer]) -> None:
+def check_registered(scorer: type[Scorer]) -> None:
     """Refuse a scorer that a file of its kind would not bring back: its kind is unknown or that of another class."""
-    place = f"{scorer.__module__}:{scorer.__qualname__}"
-    if kind == AUTO:
-        raise PatchvoteError(f"the kind of {place} is {kind!r}, a name of patchvote itself: give it another.")
-    if kind not in OWN and kind not in kinds():
+    if scorer.kind not in kinds() or scorer_class(scorer.kind) is not scorer:
         raise PatchvoteError(
-            f"the kind of {place}, {kind!r}, is not registered, so that its models could not be read again. Add an "
-            f"entry point {kind!r} to the group {GROUP!r} of its package."
-        )
-    known = scorer_class(kind)
-    if known is not scorer:
-        raise PatchvoteError(
-            f"the kind of {place} is {kind!r}, but that is the kind of {known.__module__}:{known.__qualname__}: a "
-            "model would be read as one of the other. Give it another kind."
+            f"{scorer.kind!r} is not the registered kind of {scorer.__module__}:{scorer.__qualname__}, so that its "
+            f"models could not be read again. Its package needs an entry point of this name in {GROUP!r}."
         )
 
 

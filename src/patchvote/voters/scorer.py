@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -89,8 +88,6 @@ def plain(value: Any) -> Any:
     """Return the value of a setting in a form that JSON can represent, if it has one."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, str) and value == "inf":
-        raise ValueError("must be the number infinity (math.inf) instead of the text 'inf'")
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
         return None  # no seed can restore its state
     if isinstance(value, np.generic):
@@ -105,69 +102,28 @@ def from_plain(value: Any) -> Any:
     return math.inf if isinstance(value, str) and value == "inf" else value
 
 
-def unstorable(settings: Mapping[str, Any]) -> str | None:
-    """Return which setting a file cannot store so that it comes back the same, or None."""
-    for name, value in settings.items():
-        try:
-            if json.loads(json.dumps(value, allow_nan=False)) == value:
-                continue
-        except (TypeError, ValueError, RecursionError):
-            pass
-        expected = "a number, text, true, false, None, or a list or table of these (keys: text)"
-        return f"{name} must be {expected}, got {brief(value)}"
-    return None
-
-
 # --- what scorers are -------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """What the arrays and settings of a scorer must be.
+    """What the arrays and settings of a scorer must be."""
 
-    Parameters
-    ----------
-    arrays : dict
-        Arrays that voting requires.
-    kept : dict
-        Optional arrays, such as those needed to learn more.
-    settings : dict
-        Settings of the voter, each with its check.
-    needed : tuple of str
-        Settings that voting requires.
-    """
-
-    arrays: Mapping[str, Spec]
-    kept: Mapping[str, Spec] = dataclasses.field(default_factory=dict)
+    arrays: Mapping[str, Spec]  # that voting requires
+    kept: Mapping[str, Spec] = dataclasses.field(default_factory=dict)  # optional, such as those to learn more
     settings: Mapping[str, Check] = dataclasses.field(default_factory=dict)
-    needed: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()  # settings that voting requires
 
 
 class Scorer(abc.ABC):
     """Votes with what a voter learned; subclasses define `schema`, `votes`, `features` and `check`.
 
-    Parameters
-    ----------
-    arrays : mapping of arrays
-        Learned arrays, under the names in `schema`.
-    settings : mapping
-        Settings of the voter, as plain values.
-    classes : int
-        Number of classes.
-    positions : bool, default False
-        Whether the votes use positions.
-
-    Attributes
-    ----------
-    kind : str
-        Name of the voter in files, on the command line and in tables.
-    remembers : bool
-        Whether it can find the training descriptors nearest to a descriptor (`matches`).
+    `arrays` and `settings` (as plain values) have the names of the schema; `positions` tells whether votes use them.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # name of the voter in files, on the command line and in tables
     schema: ClassVar[Schema]
-    remembers: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False  # whether it finds the training descriptors nearest to a descriptor (`matches`)
 
     def __init__(self, arrays: Arrays, settings: Mapping[str, Any], classes: int, positions: bool = False) -> None:
         known = {**self.schema.arrays, **self.schema.kept}

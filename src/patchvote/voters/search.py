@@ -183,11 +183,11 @@ def _whole_blocks(share: npt.NDArray[np.float64], wanted: float) -> int:
 class Bank:
     """Descriptors that can be searched."""
 
-    def __init__(self, values: npt.NDArray[Any], rotation: EvenRotation | None = None) -> None:
+    def __init__(self, values: Floats, rotation: EvenRotation | None = None) -> None:
         self.values = np.ascontiguousarray(values)
         self._bounds: Bounds | None = None
         fits = len(values) >= FEWEST_TO_BOUND and values.shape[1] <= MOST_FEATURES
-        if rotation is not None and values.dtype == np.float32 and fits:
+        if rotation is not None and fits:
             self._bounds = Bounds(self.values, rotation)
         self.pays: bool | None = None if self._bounds is not None else False
 
@@ -210,7 +210,7 @@ class Bank:
 
         def found() -> Iterator[tuple[Floats, Indices]]:
             for start in range(0, len(self), _PART):
-                part = self.values[start : start + _PART].astype(np.float32, copy=False)
+                part = self.values[start : start + _PART]
                 distances, chosen = _by_products(queries, part, min(k, len(part)))
                 yield distances, chosen + start
 

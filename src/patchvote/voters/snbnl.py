@@ -26,9 +26,9 @@ from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.engine import Engine, Team, TeamEngine
 from ..utils.remote import place
-from .base import Voter, atomic, joined
+from .base import Voter, atomic
 from .labels import image_weights
-from .minibatches import Limits, TrainingData, limits
+from .minibatches import TrainingData, most_in_memory
 from .ml3 import GradientJob, Stoml3
 from .prototype_training import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
 from .prototype_votes import SnbnlVotes
@@ -51,15 +51,11 @@ class PrototypeVoter(Voter):
     mean_: npt.NDArray[np.float64]
     scale_: npt.NDArray[np.float64]
     history_: list[dict[str, Any]]
-    _saved: Checkpoint | None = None
     _team: Team | None = None  # of workers that compute gradients
 
-    def _train(self, data: TrainingData, seed: int, training: str) -> None:
-        """Train prototypes from scratch; `training` is the purpose, "calibration" or "final"."""
+    def _train(self, data: TrainingData, seed: int) -> None:
+        """Train prototypes from scratch."""
         raise NotImplementedError
-
-    def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
-        """Prepare the trainings of a fit; called once the features are standardised."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn prototypes from labelled images.
@@ -75,19 +71,10 @@ class PrototypeVoter(Voter):
         """
         self._check_settings()
         data = self._training_data(X, y, sample_weight)
-        seeds = check_random_state(self.random_state).randint(2**31, size=3)
+        seed = int(check_random_state(self.random_state).randint(2**31, size=2)[1])
         self._standardise(data)
         data.mean, data.scale = self.mean_, self.scale_
-        self._begin(data, seeds)
-
-        def train(images: npt.NDArray[np.int64], training: str) -> None:
-            self._train(data if training == "final" else data.only(images), int(seeds[1]), training)
-
-        def scores(images: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-            scorer = self.scorer()
-            return joined([scorer.scores(bags) for bags in data.bags(images)])
-
-        self._train_and_calibrate(data.images, data.labels, data.source, train, scores, int(seeds[0]))
+        self._train(data, seed)
         return self
 
     def _training_data(
@@ -98,7 +85,7 @@ class PrototypeVoter(Voter):
         source, labels = self._read_labelled(X, y, reset=reset)
         numbers = self._set_classes(labels, learned)
         weight = image_weights(self.classes_, numbers, self.class_weight, sample_weight)
-        data = TrainingData(source, numbers, weight, self._limits(source))
+        data = TrainingData(source, numbers, weight, self._most(source))
         if reset:
             self.power_ = resolved(self.power, self.power == "auto" and data.has_negative_features())
             self.positions_ = data.positions and self.position_weight > 0
@@ -111,19 +98,12 @@ class PrototypeVoter(Voter):
         if data.positions:
             self.scale_[-2:] *= self.position_weight
 
-    def _limits(self, source: Bags | Store) -> Limits:
-        """Return how many descriptors of a store may be in memory; bags are there already."""
+    def _most(self, source: Bags | Store) -> int:
+        """Return how many descriptors may be in memory; bags are there already."""
         if isinstance(source, Bags):
-            return Limits(len(source.values), len(source.values))
-        return limits(
-            self.options.memory,
-            dim=source.dim,
-            itemsize=np.dtype(source.dtype).itemsize,
-            prototypes=self.n_prototypes,
-            classes=len(self.classes_),
-            batch_size=self.batch_size,
-            votes=self.options.calibration > 0,
-        )
+            return len(source.values)
+        width, itemsize = self.n_prototypes * len(self.classes_), np.dtype(source.dtype).itemsize
+        return most_in_memory(self.options.memory, source.dim, itemsize, width, self.batch_size)
 
     def _restored(self, scorer: Scorer) -> None:
         self.power_ = float(scorer.settings.get("power", 1.0))
@@ -175,9 +155,9 @@ class SNBNL(PrototypeVoter):
     steps_ : int
         Number of steps.
     n_iter_ : int
-        Passes of the final training.
+        Number of passes.
     history_ : list of dict
-        Record of each pass of the final training: loss, dead prototypes and, if images were held out, their accuracy.
+        Record of each pass: loss and dead prototypes.
     dead_prototypes_ : int
         Prototypes that no descriptor of the very last minibatch activated. (Those that are dead at the end of an
         earlier pass are initialised again.)
@@ -213,8 +193,7 @@ class SNBNL(PrototypeVoter):
     @classmethod
     def default(cls, seed: int) -> Self:
         """Return the voter for photos: 4 prototypes per class, with roots and weights of parts."""
-        voter = cls(4, power="auto", confidence=0.5, batch_size=700, curvature=_CURVATURE, random_state=seed)
-        return voter.set_options(calibration=0)
+        return cls(4, power="auto", confidence=0.5, batch_size=700, curvature=_CURVATURE, random_state=seed)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -253,7 +232,6 @@ class SNBNL(PrototypeVoter):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         if first:
             self._standardise(data)
-            self.temperature_, self.rejection_threshold_ = 1.0, 0.0
             self.history_, self.steps_, self.n_iter_ = [], 0, 0
             self.weights_ = self._first_prototypes(data, rng)
         elif learned is not None and len(self.classes_) > len(learned):
@@ -263,7 +241,7 @@ class SNBNL(PrototypeVoter):
         learner = self._learner(self.weights_.copy(), self.steps_)  # a model may hold the array as well
         data.dtype = self.weights_.dtype.type
         data.mean, data.scale = self.mean_, self.scale_
-        passes = Passes("more", data, rng, learner, self.batch_size)
+        passes = Passes(data, rng, learner, self.batch_size)
         passes.one_pass()
         self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, passes.dead
         self.n_iter_ += 1
@@ -318,23 +296,23 @@ class SNBNL(PrototypeVoter):
         values, boxes, numbers = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
         self.memory_values_, self.memory_boxes_, self.memory_class_ = compact(values), boxes.astype(np.float32), numbers
 
-    def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
-        self._saved = None
-        if self.options.checkpoint is None:
-            return
-        if not isinstance(self.random_state, (int, np.integer)):
-            raise ValueError(f"a checkpoint needs a random_state that is a whole number, got {self.random_state!r}.")
-        settings = self._plain_settings() | {"calibration": self.options.calibration}
-        mark = training_mark(data, settings, self.classes_, (self.mean_, self.scale_, seeds))
-        self._saved = Checkpoint(place(self.options.checkpoint), mark)
-
-    def _train(self, data: TrainingData, seed: int, training: str) -> None:
-        rng = np.random.default_rng(seed)
+    def _train(self, data: TrainingData, seed: int) -> None:
+        checkpoint, rng = self._checkpoint(data, seed), np.random.default_rng(seed)
         learner = self._learner(self._first_prototypes(data, rng))
-        passes = Passes(training, data, rng, learner, self.batch_size, self.options.callback, self._saved)
+        passes = Passes(data, rng, learner, self.batch_size, self.options.callback, checkpoint)
         passes.run(self.max_iter, self.min_steps)
         self.weights_, self.history_, self.n_iter_ = passes.weights, passes.history, passes.index
         self.steps_, self.dead_prototypes_ = learner.t, passes.dead
+
+    def _checkpoint(self, data: TrainingData, seed: int) -> Checkpoint | None:
+        if self.options.checkpoint is None:
+            return None
+        if not isinstance(self.random_state, (int, np.integer)):
+            raise ValueError(f"a checkpoint needs a random_state that is a whole number, got {self.random_state!r}.")
+        arrays = self.mean_, self.scale_, np.array([seed])
+        return Checkpoint(
+            place(self.options.checkpoint), training_mark(data, self._plain_settings(), self.classes_, arrays)
+        )
 
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
         """Return the object that makes the steps, with numpy, on the requested device or with a team of workers."""
@@ -346,7 +324,7 @@ class SNBNL(PrototypeVoter):
         classes = len(self.classes_)
         if self.start == "random":
             return (rng.standard_normal((self.n_prototypes, classes, data.dim)) * START_SCALE).astype(data.dtype)
-        values, labels = data.sample(rng, min(data.limits.block, 100_000))
+        values, labels = data.sample(rng, min(data.most // 2, 100_000))
         values = (values - self.mean_) * (self.scale_ * START_SCALE)
         seed = int(rng.integers(2**31))
         return first_prototypes(values, labels, self.n_prototypes, classes, self.start, seed).astype(data.dtype)

@@ -26,8 +26,6 @@ _NUMBERS = 1 << 25  # numbers held at once for these votes and what they are com
 Vote = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 _MARGIN = 0.5  # of an image by which boxes may reach beyond it, such as those of padded images
-# Fewest training images to hold some out: with fewer, the held-out ones are too few, and the temperature stays 1.
-FEWEST_TO_CALIBRATE = 50
 _MOST_STEPS = 60
 _TIE = 1e-6  # difference of log loss up to which two methods are equally good: it may be due to rounding
 
