@@ -40,7 +40,7 @@ def make_store(folder: Path, descriptors: int, classes: int, features: int) -> S
     halves = bags.astype(np.float16)
     folder.mkdir()
     shard = 25 * SIZE * features * 2  # bytes: with 1,280 features those of real shards
-    writer = ShardWriter(folder, Recipe(), "0" * 16, features, "float16", shard_bytes=shard)
+    writer = ShardWriter(folder, Recipe(), "0" * 16, features, shard_bytes=shard)
     for index in range(max(classes, descriptors // SIZE)):
         label, copy = index % classes, index // classes % per_class
         writer.add(Entry(f"{index:08d}.jpg", f"{label:04d}", f"{index:064d}"), halves[label * per_class + copy])

@@ -119,7 +119,7 @@ def test_a_store_is_filled_once_and_described(place, command):
 
 def test_the_papers_patches_are_an_option(place, command):
     options = ("--mode", "patch", "--count", 20, "--smallest", 16, "--levels", 2, "--patch-input", 32)
-    done = command("extract", "photos/iris", "store", *NETWORK, *options, "--dtype", "float32", "-j", 1)
+    done = command("extract", "photos/iris", "store", *NETWORK, *options, "-j", 1)
     assert done.code == 0, done.err
     recipe = Store.open("store").recipe
     assert (recipe.mode, recipe.sampling.count, recipe.sampling.smallest, recipe.sampling.levels) == (

@@ -140,14 +140,6 @@ def test_a_clock_that_went_back_does_not_bring_back_old_bags(photos, tmp_path, e
     assert_same_store(Store.open(tmp_path / "store"), Store.open(tmp_path / "fresh"))
 
 
-def test_the_type_of_a_store_stays_and_another_is_refused(photos, tmp_path, extractor):
-    fill(tmp_path / "store", photos / "brick", extractor, dtype="float32")
-    fill(tmp_path / "store", photos / "grass", extractor)
-    assert Store.open(tmp_path / "store").summary()["dtype"] == ["float32"]
-    with pytest.raises(StoreError, match="keeps descriptors in float32, not float16"):
-        fill(tmp_path / "store", photos, extractor, dtype="float16")
-
-
 def test_the_path_of_a_network_may_change_and_its_content_may_not(photos, tmp_path, tiny_network, monkeypatch):
     sampling = Dense(sides=(64,))
     (tmp_path / "net.toml").write_text('output = "features"')

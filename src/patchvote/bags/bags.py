@@ -166,16 +166,13 @@ class Bags:
             values = self.values.astype(dtype, copy=False)
         return dataclasses.replace(self, values=values)
 
-    def rounded(self, dtype: npt.DTypeLike) -> Bags:
-        """Return the same bags with `values` of a smaller type; ValueError if a number does not fit."""
+    def rounded(self) -> Bags:
+        """Return the same bags with `values` in float16; ValueError if a number does not fit."""
         # NaN if any value is; twice over the values is faster than a copy of their sizes.
         largest = float(np.maximum(self.values.max(initial=0), -self.values.min(initial=0)))
-        if not largest <= float(np.finfo(dtype).max):
-            raise ValueError(
-                f"a descriptor of it is not finite, or does not fit into {np.dtype(dtype).name}. Look at the network's "
-                "preprocessing."
-            )
-        return self.astype(dtype)
+        if not largest <= float(np.finfo(np.float16).max):
+            raise ValueError("a descriptor of it does not fit into float16. Look at the network's preprocessing.")
+        return self.astype(np.float16)
 
     def _run(self, start: int, stop: int) -> Bags:
         """Return the bags from `start` to `stop` as a view, without copying."""

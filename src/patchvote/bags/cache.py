@@ -78,15 +78,14 @@ class Kept(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Whole:
+class _Whole:
     """Keeps the whole bag, in float16."""
 
     name: str = "whole"
-    dtype: str = "float16"
 
     def of(self, bag: Bags) -> Bags:
         """Return the bag in float16."""
-        return bag.rounded(self.dtype)
+        return bag.rounded()
 
     def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a file."""
@@ -95,12 +94,12 @@ class Whole:
     def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Bags:
         """Return what `pack` was given."""
         types = {name: array.dtype for name, array in arrays.items()}
-        if types != {"values": np.dtype(self.dtype), "boxes": np.float32, "level": np.int16}:
+        if types != {"values": np.float16, "boxes": np.float32, "level": np.int16}:
             raise ValueError(f"no whole bag: {types}")
         return Bags(arrays["values"], np.array([0, len(arrays["values"])]), arrays["boxes"], arrays["level"])
 
 
-WHOLE: Kept = Whole()
+WHOLE: Kept = _Whole()
 
 
 class Folder(Container[str]):

@@ -27,11 +27,11 @@ from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.terminal import none_readable
 from .bags import Bags
-from .cache import Whole
+from .cache import WHOLE
 from .described import Filled, extracted
 from .extract import Described, Extractor, stamp_of
 from .recipe import Recipe
-from .shards import DTYPES, ENDING, SET_ASIDE, SHARD_BYTES, Entry, Shard, ShardWriter, is_own_name, shard_files
+from .shards import ENDING, SET_ASIDE, SHARD_BYTES, Entry, Shard, ShardWriter, is_own_name, shard_files
 from .store import Store
 
 _LOOK_AROUND = 64  # photos between two checks of what other processes have written
@@ -60,7 +60,6 @@ def fill(
     source: Source,
     extractor: Extractor,
     *,
-    dtype: str | None = None,
     strict: bool = False,
     progress: Progress | None = None,
     engine: Engine | None = None,
@@ -75,8 +74,6 @@ def fill(
         Photos, in any form that `find_photos` accepts.
     extractor : Extractor
         Extractor that makes the bags.
-    dtype : {"float16", "float32"}, optional
-        Type of the descriptors on disk; by default that of the store, float16 for a new one.
     strict : bool, default False
         Whether to raise an error for the first photo that cannot be read, instead of adding it to `skipped`.
     progress : function, optional
@@ -95,14 +92,12 @@ def fill(
     StoreError
         If the folder holds something else, or bags of another recipe or network, or if the disk is full.
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise StoreError(f"dtype of a store must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     if not isinstance(extractor, Extractor):
         raise PatchvoteError(f"extractor of fill must be an Extractor, got {brief(extractor)}.")
     photos, path, spec = distinct(find_photos(source)), place(path), extractor.backbone.spec
     _make_folder(path)
     remove_abandoned(path)
-    index = _Index(path, extractor.recipe, spec.fingerprint, spec.dim, dtype, SHARD_BYTES)
+    index = _Index(path, extractor.recipe, spec.fingerprint, spec.dim, SHARD_BYTES)
     return _Filling(photos, extractor, index, strict, progress).run(engine)
 
 
@@ -110,7 +105,7 @@ def store_of(items: Iterable[Described], extractor: Extractor, folder: Path) -> 
     """Write the bags of a stream into a new store, and open it with the readable photos in the order of the stream."""
     _make_folder(folder)
     spec, names, errors = extractor.backbone.spec, [], []
-    with contextlib.closing(ShardWriter(folder, extractor.recipe, spec.fingerprint, spec.dim, "float16")) as writer:
+    with contextlib.closing(ShardWriter(folder, extractor.recipe, spec.fingerprint, spec.dim)) as writer:
         for item in items:
             if item.bag is not None:
                 names.append(item.photo.name)
@@ -128,16 +123,17 @@ class _Index:
     `known` has the entry of each photo by name, `bags` the shard and index of each bag by the digest of its content.
     """
 
-    def __init__(self, path: Path, recipe: Recipe, fingerprint: str, dim: int, dtype: str | None, size: int) -> None:
+    kept = WHOLE
+
+    def __init__(self, path: Path, recipe: Recipe, fingerprint: str, dim: int, size: int) -> None:
         self.path, self.recipe, self.fingerprint, self.dim = path, recipe, fingerprint, dim
-        self._asked_dtype, self.kept = dtype, Whole(dtype=dtype or "float16")
         self.known: dict[str, Entry] = {}
         self.bags: dict[str, tuple[Shard, int]] = {}
         self.damaged: list[str] = []
         self._seen: set[Path] = set()
         self.look_around()
-        self.writer = ShardWriter(path, recipe, fingerprint, dim, self.kept.dtype, size)
-        self.again = functools.partial(_Index, path, recipe, fingerprint, dim, self.kept.dtype, size)
+        self.writer = ShardWriter(path, recipe, fingerprint, dim, size)
+        self.again = functools.partial(_Index, path, recipe, fingerprint, dim, size)
 
     def __contains__(self, digest: object) -> bool:
         return digest in self.bags
@@ -195,7 +191,7 @@ class _Index:
         return None
 
     def _check_kind(self, shard: Shard) -> None:
-        """Refuse a shard of another recipe, network or type."""
+        """Refuse a shard of another recipe or network."""
         if shard.kind != (self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim):
             there = f"network {shard.fingerprint}, {shard.recipe.to_json()}"
             asked = f"network {self.fingerprint}, {self.recipe.to_json()}"
@@ -203,12 +199,6 @@ class _Index:
                 f"{self.path} was made with another network or recipe (there: {there}; asked: {asked}). Choose another "
                 "folder for the store."
             )
-        if self._asked_dtype not in (None, shard.dtype):
-            raise StoreError(
-                f"{self.path} keeps descriptors in {shard.dtype}, not {self._asked_dtype}. Leave the type out, or "
-                "choose another folder for the store."
-            )
-        self.kept = Whole(dtype=shard.dtype)
 
 
 def _entry_of(item: Described) -> Entry:

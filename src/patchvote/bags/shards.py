@@ -34,7 +34,6 @@ from .recipe import Recipe
 FORMAT = "patchvote-bags-2"
 ENDING = ".safetensors"
 SET_ASIDE = ".damaged"  # appended to the name of a damaged shard
-DTYPES: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
 SHARD_BYTES = 16 << 20  # of descriptors, at which a shard is written
 _SHARD_SECONDS = 20.0  # after which a shard is written even if it is small: an interruption loses no more work
 _SHARD_PHOTOS = 4096  # in a shard at most, so that headers are parsed quickly
@@ -84,11 +83,6 @@ class Shard:
         return self.places["values"].shape[1]
 
     @property
-    def dtype(self) -> str:
-        """Type of the descriptors on disk."""
-        return self.places["values"].dtype
-
-    @property
     def kind(self) -> tuple[object, ...]:
         """Properties that must be equal for bags to be comparable; the path of a network's file need not be."""
         return self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim
@@ -131,21 +125,21 @@ class Shard:
     def bag(self, index: int) -> Bags:
         """Read and verify the bag of one photo, in its type on disk."""
         rows = int(self.offsets[index + 1] - self.offsets[index])
-        values: npt.NDArray[Any] = np.empty((rows, self.dim), DTYPES[self.dtype])
+        values: npt.NDArray[Any] = np.empty((rows, self.dim), np.float16)
         bag = Bags(values, np.array([0, rows]), np.empty((rows, 4), np.float32), np.empty(rows, np.int16))
         self.read_into([(index, bag)])
         return bag
 
     def read_into(self, wanted: Iterable[tuple[int, Bags]]) -> None:
         """Read and verify bags, given their indices and bags of the same sizes, which are overwritten."""
-        buffer: npt.NDArray[Any] = np.empty((0, self.dim), self.dtype)
+        buffer: npt.NDArray[Any] = np.empty((0, self.dim), np.float16)
         try:
             with open_regular(self.path) as file:
                 for index, bag in wanted:
                     rows = len(bag.values)
                     stored: npt.NDArray[Any] = bag.values
                     if stored.dtype != buffer.dtype:  # one buffer for all bags, which stays in the processor's cache
-                        buffer = buffer if len(buffer) >= rows else np.empty((rows, self.dim), buffer.dtype)
+                        buffer = buffer if len(buffer) >= rows else np.empty((rows, self.dim), np.float16)
                         stored = buffer[:rows]
                     parts = [stored, bag.boxes, bag.level]
                     for name, part in zip(_PARTS, parts, strict=True):
@@ -171,7 +165,7 @@ def _check_header(path: Path, metadata: Mapping[str, str], places: Mapping[str, 
     count = places["offsets"].shape[0]
     described = {name: (place.dtype, place.shape) for name, place in places.items()}
     expected = {
-        "values": (places["values"].dtype, (rows, dim)),
+        "values": ("float16", (rows, dim)),
         "offsets": ("int64", (count,)),
         "boxes": ("float32", (rows, 4)),
         "level": ("int16", (rows,)),
@@ -180,7 +174,7 @@ def _check_header(path: Path, metadata: Mapping[str, str], places: Mapping[str, 
     }
     photos = metadata["entries"].count("{")  # a file may claim any size without having it
     least = min(1, photos)  # without photos, there are no features
-    if described != expected or places["values"].dtype not in DTYPES or not least <= dim <= _MAX_FEATURES:
+    if described != expected or not least <= dim <= _MAX_FEATURES:
         raise DamagedShardError(f"{path.name} contradicts itself: its arrays do not fit one another.")
     if not 1 <= count <= photos + 1:
         raise DamagedShardError(f"{path.name} contradicts itself: its header does not have as many photos.")
@@ -232,10 +226,8 @@ class ShardWriter:
     holds at most two.
     """
 
-    def __init__(
-        self, path: Path, recipe: Recipe, fingerprint: str, dim: int, dtype: str, shard_bytes: int = SHARD_BYTES
-    ) -> None:
-        self.path, self.recipe, self.fingerprint, self.dtype = path, recipe, fingerprint, DTYPES[dtype]
+    def __init__(self, path: Path, recipe: Recipe, fingerprint: str, dim: int, shard_bytes: int = SHARD_BYTES) -> None:
+        self.path, self.recipe, self.fingerprint = path, recipe, fingerprint
         self._dim, self._shard_bytes, self._bytes, self._since = dim, shard_bytes, 0, time.monotonic()
         self._forgotten: list[str] = []
         self._entries: list[Entry] = []
@@ -244,7 +236,7 @@ class ShardWriter:
         self._writing: Future[Path] | None = None
 
     def add(self, entry: Entry, bag: Bags) -> None:
-        """Add the bag of a photo, of the type of the store."""
+        """Add the bag of a photo, in float16."""
         self._entries.append(entry)
         self._bags.append(bag)
         self._bytes += bag.values.nbytes
@@ -265,7 +257,7 @@ class ShardWriter:
         self._since = time.monotonic()
         self._wait()
         if self._entries or self._forgotten:
-            empty: npt.NDArray[Any] = np.empty((0, self._dim), self.dtype)
+            empty: npt.NDArray[Any] = np.empty((0, self._dim), np.float16)
             bags = self._bags or [Bags(empty, np.zeros(1, np.int64))]
             what = self.path, self.recipe, self.fingerprint, self._entries, bags, self._forgotten
             self._entries, self._bags, self._forgotten, self._bytes = [], [], [], 0

@@ -22,7 +22,7 @@ from ..utils.arrays import Moments, to_float32
 from ..utils.remote import place
 from .bags import Bags
 from .moments import photo_vectors
-from .shards import DTYPES, ENDING, SET_ASIDE, Entry, Shard, check_of, shard_files
+from .shards import ENDING, SET_ASIDE, Entry, Shard, check_of, shard_files
 
 Labels = npt.NDArray[Any]
 _READERS = 4  # shards that are read at once
@@ -55,6 +55,8 @@ class Store:
     damaged : list of str
         Shards that could not be read, with the reason; their photos are extracted again by the next run.
     """
+
+    dtype = np.float16  # of the descriptors on disk
 
     def __init__(self, path: Path, shards: Sequence[Shard], damaged: Sequence[str] = ()) -> None:
         self.path = path
@@ -106,11 +108,6 @@ class Store:
         owners = (np.searchsorted(firsts, self._numbers, side="right") - 1).tolist()
         places = (self._numbers - firsts[owners]).tolist()
         return [self.shards[owner].entry(place) for owner, place in zip(owners, places, strict=True)]
-
-    @property
-    def dtype(self) -> npt.DTypeLike:
-        """Smallest dtype that represents the descriptors of all shards exactly."""
-        return np.result_type(*{DTYPES[shard.dtype] for shard in self.shards})
 
     def __repr__(self) -> str:
         return f"<Store: {len(self):,} photos, {int(self.sizes.sum()):,} descriptors of {self.dim:,} features>"
@@ -237,7 +234,7 @@ class Store:
             "descriptors": int(self.sizes.sum()),
             "descriptors_per_photo": [int(self.sizes.min()), float(self.sizes.mean()), int(self.sizes.max())],
             "features": self.dim,
-            "dtype": sorted({shard.dtype for shard in self.shards}),
+            "dtype": ["float16"],
             "network": self.recipe.network,
             "fingerprint": self.fingerprint,
             "recipe": self.recipe.to_json(),

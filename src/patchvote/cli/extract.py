@@ -66,9 +66,6 @@ def extract(
         Path,
         typer.Argument(metavar="STORE", parser=place, help="Folder to keep them in; created if it does not exist."),
     ],
-    dtype: Annotated[
-        Literal["float16", "float32"] | None, typer.Option(help="Type of the stored numbers.", show_default="float16")
-    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first photo that cannot be read.")] = False,
     *,
     describing: DescribingInDetail,
@@ -93,7 +90,7 @@ def extract(
             def tell(filled: StoreFilled) -> None:
                 progress("extract", filled.done, filled.photos)
 
-            filled = fill(store, found, extractor, dtype=dtype, strict=strict, engine=engine, progress=tell)
+            filled = fill(store, found, extractor, strict=strict, engine=engine, progress=tell)
     say(*filled.damaged, *(f"skipped {error}" for error in filled.skipped), *found.passed_over.sentences())
     skipped = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
     record = vars(filled) | {"skipped": skipped, "passed_over": found.passed_over.plain()}
