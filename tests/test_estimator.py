@@ -14,7 +14,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Dense, Extractor, ImageClassifier, MomentRidge, PatchvoteError, PhotoError, Recipe
 from patchvote.photos.find import find_photos
 
@@ -118,17 +117,6 @@ def test_a_table_with_other_columns_is_refused_with_their_names(photos):
     missing = pd.DataFrame({"file_name": [str(path) for path in photos[0]], "label": [None, *photos[1][1:]]})
     with pytest.raises(PatchvoteError, match="1 photo has no class"):
         ImageClassifier(SMALL).fit(missing)
-
-
-def test_an_extractor_shows_what_was_set_and_no_address():
-    assert repr(Extractor()) == "Extractor()"
-    assert repr(Extractor("efficientnet-lite0", jobs=2)) == "Extractor(jobs=2)"
-    assert repr(Extractor(SMALL, jobs=3)) == f"Extractor(recipe={SMALL!r}, jobs=3)"
-    own = repr(Extractor(QUICK, backbone=QuickNetwork()))
-    assert "0x" not in own
-    assert own.endswith(", backbone=<QuickNetwork>)")
-    made = Extractor(SMALL, jobs=3)
-    assert repr(eval(repr(made))) == repr(made)
 
 
 def test_an_estimator_shows_its_name_and_what_differs_from_its_defaults():

@@ -22,7 +22,6 @@ import re
 import stat
 import tempfile
 import time
-import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -33,8 +32,8 @@ import xxhash
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from ..errors import CacheWarning, PatchvoteError, StoreError
-from ..networks.cache import cache_folder
+from ..errors import PatchvoteError, StoreError
+from ..networks.cache import cache_folder, warn_unwritten
 from ..utils.files import open_regular
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted
@@ -62,19 +61,15 @@ class Kept(Protocol):
     @property
     def name(self) -> str:
         """Name of the folder, of the characters A-Z a-z 0-9 . -; it changes whenever the function changes."""
-        ...
 
     def of(self, bag: Bags) -> Bags:
         """Return what is kept, rounded as it will be when it is read again; ValueError if it cannot be kept."""
-        ...
 
     def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a file."""
-        ...
 
     def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Bags:
         """Return what `pack` was given; ValueError if the arrays are not of this form."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,15 +79,12 @@ class _Whole:
     name: str = "whole"
 
     def of(self, bag: Bags) -> Bags:
-        """Return the bag in float16."""
         return bag.rounded()
 
     def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of a file."""
         return {"values": kept.values, "boxes": kept.boxes, "level": kept.level}
 
     def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Bags:
-        """Return what `pack` was given."""
         types = {name: array.dtype for name, array in arrays.items()}
         if types != {"values": np.float16, "boxes": np.float32, "level": np.int16}:
             raise ValueError(f"no whole bag: {types}")
@@ -152,13 +144,11 @@ class Folder(Container[str]):
             except BaseException:
                 Path(temporary).unlink(missing_ok=True)
                 raise
-        except IsADirectoryError:
-            return  # a folder has the name of this photo's file: the others are kept
         except OSError as error:
             if self.must_write:
                 raise StoreError(f"{self.path} cannot be written by a worker: {error.strerror or error}.") from error
             self.writes = False
-            _warn(self.path.parent.parent, error)
+            warn_unwritten(self.path.parent.parent, error)
         else:
             self.wrote = True
 
@@ -221,8 +211,6 @@ def bound_of(cache: str | Path | bool | None = None) -> int | None:
 def parse_size(text: str) -> int | None:
     """Return a number of bytes, None for "unlimited".
 
-    Examples
-    --------
     >>> parse_size("500 MB"), parse_size("1.5g"), parse_size("0"), parse_size("unlimited")
     (500000000, 1500000000, 0, None)
     """
@@ -237,21 +225,11 @@ def parse_size(text: str) -> int | None:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _warn(root: Path, error: OSError) -> None:
-    # All warnings have the same line and text, so Python's filter shows only the first.
-    warnings.warn(
-        f"the cache {root} cannot be written ({error.strerror or error}): the work is done without it, and the next "
-        "run will take as long as this one.",
-        CacheWarning,
-        stacklevel=1,
-    )
-
-
 # --- what is in a cache -----------------------------------------------------------------------------------------------
 
 
 class CachedFile(NamedTuple):
-    """A file of a cache: its path, its size in bytes, and the time of its last use in seconds since 1970."""
+    """A file of a cache; times are in seconds since 1970."""
 
     path: Path
     size: int
@@ -309,7 +287,7 @@ def _remove(files: Iterable[CachedFile]) -> int:
 
 
 class CachedKind(NamedTuple):
-    """The files of a cache for one network, recipe and way to keep bags: their photos, bytes, and time of last use."""
+    """The files of a cache for one network, recipe and way to keep bags."""
 
     folder: Path
     network: str
@@ -324,11 +302,11 @@ class CachedKind(NamedTuple):
         what = {"folder": str(self.folder), "network": self.network, "mode": self.mode, "keeps": self.folder.name}
         return {**what, "photos": len(self.digests), "bytes": self.size, "used": used}
 
-    def sentence(self, now: float) -> str:
-        """Return it in words; `now` is the time in seconds since 1970."""
+    def sentence(self) -> str:
+        """Return it in words."""
         what = "all descriptors" if self.folder.name == WHOLE.name else "a summary"
         photos = counted(len(self.digests), "photo")
-        return f"{self.network}, {self.mode}: {what} of each of {photos}, last used {ago(now - self.used)}"
+        return f"{self.network}, {self.mode}: {what} of each of {photos}, last used on {self.plain()['used'][:10]}"
 
 
 def kinds_in(root: Path) -> list[CachedKind]:
@@ -344,17 +322,3 @@ def kinds_in(root: Path) -> list[CachedKind]:
         size, used = sum(file.size for file in files), max(file.used for file in files)
         kinds.append(CachedKind(folder, network, mode, digests, size, used))
     return sorted(kinds, key=lambda kind: -kind.used)
-
-
-def ago(seconds: float) -> str:
-    """Return in words how long ago something was.
-
-    Examples
-    --------
-    >>> ago(20), ago(7200), ago(86400 * 12)
-    ('just now', '2 hours ago', '12 days ago')
-    """
-    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= size:
-            return f"{counted(int(seconds // size), word)} ago"
-    return "just now"

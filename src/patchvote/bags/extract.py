@@ -91,8 +91,6 @@ class Extractor(Parameters):
     >>> grey = np.full((100, 200, 3), 128, dtype=np.uint8)
     >>> Extractor()(grey)
     <Bags: 1 bags, 127 descriptors of 1,280 features>
-    >>> Extractor(jobs=2)
-    Extractor(jobs=2)
     """
 
     estimator_type = "transformer"
@@ -121,17 +119,13 @@ class Extractor(Parameters):
         self.again = functools.partial(Extractor, self.recipe, backbone=backbone, jobs=jobs, device=device)
         spec, sampling = self.backbone.spec, self.recipe.sampling
         if isinstance(sampling, Dense) and spec.stride is None:
-            raise NetworkError(
-                f"{spec.name} gives one vector per image, so it cannot be used densely. Use the mode 'patch'."
-            )
+            raise NetworkError(f"{spec.name} gives one vector per image, so it has no dense mode: use 'patch'.")
         if isinstance(sampling, Dense) and spec.fixed_size and sampling.sides != (max(spec.fixed_size),):
             height, width = spec.fixed_size
             raise NetworkError(
                 f"{spec.name} takes only images of {width} x {height} pixels, so dense sampling has one scale only: "
-                f"Dense(sides=({max(height, width)},)). Or use the mode 'patch'."
+                f"Dense(sides=({max(height, width)},))."
             )
-        if isinstance(sampling, Patch) and sampling.input and spec.fixed_size not in (None, (sampling.input,) * 2):
-            raise NetworkError(f"{spec.name} takes only images of {spec.fixed_size}, not of {sampling.input} px.")
         if isinstance(sampling, Patch):
             check_pixels(sampling.count, max(spec.fixed_size or (sampling.input or spec.size,)))
         elif sum((side // (spec.stride or 1)) ** 2 for side in sampling.sides) > MAX_DESCRIPTORS:
@@ -145,19 +139,7 @@ class Extractor(Parameters):
         return {"recipe": self.recipe, **self.again.keywords}
 
     def __repr__(self) -> str:
-        """Return the call that makes the same extractor, with nothing but what differs from the defaults."""
-        network = self.recipe.network
-        given: list[tuple[str, Any]] = list(self.again.keywords.items())
-        if self.recipe != fitting(Recipe(network), self.backbone.spec):
-            given.insert(0, ("recipe", self.recipe))
-        elif network != Recipe().network:
-            given.insert(0, ("recipe", str(network)))
-        shown = [
-            f"{name}=<{type(value).__name__}>" if " at 0x" in repr(value) else f"{name}={value!r}"
-            for name, value in given
-            if value not in (None, "cpu")
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return f"Extractor({self.recipe!r})"
 
     def fit(self, X: Source, y: Any = None) -> Self:
         """Learn nothing: photos become bags by the recipe alone."""

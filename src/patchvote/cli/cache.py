@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,7 +69,7 @@ def _show(folder: Path | None, root: Path, where: Path, networks: dict[Path, int
     emit(f"folder     {printable(where)}")  # on one line, since people copy it
     sizes = f"{bytes_text(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)"
     show(f"photos     {sizes}", indent=_INDENT)
-    lines = (f"{'':{_INDENT}}{bytes_text(one.size):>9}  {one.sentence(time.time())}" for one in kinds)
+    lines = (f"{'':{_INDENT}}{bytes_text(one.size):>9}  {one.sentence()}" for one in kinds)
     show(*lines, indent=_INDENT + 11)
     if not folder:
         count = counted(len(networks), "built network")

@@ -43,14 +43,19 @@ def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
         path = folder / f"{key}-{hashlib.sha256(data).hexdigest()}.onnx"
         write_atomically(path, [data])
         path.chmod(0o644)  # also where the umask lets a group write to new files
-    except OSError as error:  # the cache saves time only; all warnings have one text, so Python shows the first alone
-        warnings.warn(
-            f"the cache {cache_folder()} cannot be written ({error.strerror or error}): nothing is kept there, and the "
-            "next run will take as long as this one.",
-            CacheWarning,
-            stacklevel=1,
-        )
+    except OSError as error:  # the cache saves time only
+        warn_unwritten(cache_folder(), error)
     return data
+
+
+def warn_unwritten(folder: Path, error: OSError) -> None:
+    """Warn that nothing is kept; all warnings have the same line and text, so Python shows only the first."""
+    warnings.warn(
+        f"the cache {folder} cannot be written ({error.strerror or error}): the work is done without it, and the next "
+        "run will take as long as this one.",
+        CacheWarning,
+        stacklevel=1,
+    )
 
 
 def built_graphs() -> list[Path]:
