@@ -23,7 +23,7 @@ from patchvote import Extractor, fill
 ELSEWHERE = {
     "patchvote demo": "test_demo.py",
     "patchvote serve": "test_web_service.py",
-    "patchvote.web.client": "test_web_service.py",
+    "import httpx": "test_web_service.py",
     "ray": "test_ray_page.py",
     "RayEngine": "test_ray_page.py",
     "dinov2-small": "test_hub_commands.py",

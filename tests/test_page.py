@@ -16,10 +16,10 @@ pytest.importorskip("fastapi")
 
 from helpers.page import DESKTOP, PHONE, page_of
 from helpers.waiting import wait_for
-from helpers.web import live
+from helpers.web import add, files, learned, live, reached
+from helpers.web import taught as teach
 from patchvote import ImageClassifier
 from patchvote.models.report.picture import lit
-from patchvote.web.client import Client
 
 CLASSES = ("brick", "gravel", "stars", "tissue")
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -29,20 +29,36 @@ TOKEN = "a token of the tests"
 @pytest.fixture(scope="module")
 def taught(address, demo_photos):
     """Id of a workspace with a model that remembers parts; one photo has a wrong class, one is there twice."""
-    client = Client(address)
-    workspace = client.create_workspace("Surfaces")
-    photos = {name: sorted((demo_photos / "train" / name).iterdir()) for name in CLASSES}
-    copy = io.BytesIO()
-    Image.open(photos["brick"][0]).convert("RGB").save(copy, "JPEG", quality=95)
-    for name in CLASSES:
-        client.add_photos(workspace, photos[name], name)
-    client.add_photos(workspace, [("copy.jpg", copy.getvalue())], "brick")
-    wrong = sorted((demo_photos / "test" / "tissue").iterdir())[0]
-    client.add_photos(workspace, [("wrong.png", wrong.read_bytes())], "stars")
-    unlabelled = [(f"{name}.png", next((demo_photos / "test" / name).iterdir()).read_bytes()) for name in CLASSES]
-    client.add_photos(workspace, unlabelled)
-    client.learn(workspace, voter="nbnn", suggest=2)
+    home, copy = reached(address), io.BytesIO()
+    photos = {name: contents(demo_photos / "train" / name) for name in CLASSES}
+    Image.open(io.BytesIO(photos["brick"][0][1])).convert("RGB").save(copy, "JPEG", quality=95)
+    photos["brick"].append(("copy.jpg", copy.getvalue()))
+    photos["stars"].append(("wrong.png", contents(demo_photos / "test" / "tissue")[0][1]))
+    workspace = teach(home, photos)
+    add(home, workspace, [(f"{name}.png", contents(demo_photos / "test" / name)[1][1]) for name in CLASSES])
+    assert learned(home, workspace, voter="nbnn", suggest=2)["status"] == "done"
     return workspace
+
+
+def contents(folder):
+    """Names and contents of the photos of a folder."""
+    return [(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
+
+
+def model_of(address, workspace):
+    """File of the model of a workspace."""
+    return reached(address).get(f"/v1/models/{workspace}/file").content
+
+
+def explained(address, workspace, photo):
+    """What the server tells of the evidence of a photo."""
+    sent = files([(photo.name, photo.read_bytes())])
+    return reached(address).post(f"/v1/explain?model={workspace}", files=sent).json()
+
+
+def state_of(address, workspace):
+    """State of a workspace."""
+    return reached(address).get(f"/v1/workspaces/{workspace}").json()
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +68,7 @@ def collage(demo_photos):
 
 def test_a_map_on_the_page_equals_the_array_of_explain_pixel_by_pixel(browser, address, taught, collage, tmp_path):
     model = tmp_path / "m.patchvote"
-    model.write_bytes(Client(address).download(taught))
+    model.write_bytes(model_of(address, taught))
     evidence = ImageClassifier.load(model).explain(collage)
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open(f"#w={taught}&v=ask")
@@ -96,7 +112,7 @@ def brightness_of(evidence, label):
 def test_a_part_tells_its_votes_under_the_pointer_and_on_the_keyboard_and_matching_parts_stand_beside(
     browser, address, taught, collage
 ):
-    told = Client(address).explain(collage, taught)
+    told = explained(address, taught, collage)
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open(f"#w={taught}&v=ask")
         tab.ask([collage])
@@ -161,10 +177,10 @@ def test_findings_of_learning_are_shown_and_acted_on_with_a_click(browser, addre
         tab.close_dialog()
 
         # The copy goes.
-        before = Client(address).workspace(taught)["photos"]
+        before = state_of(address, taught)["photos"]
         report.get_by_role("button", name="Keep the first, remove 1 other").first.click()
         tab.card("brick").get_by_text("6 photos").wait_for()
-        assert Client(address).workspace(taught)["photos"] == before - 1
+        assert state_of(address, taught)["photos"] == before - 1
 
         # A photo worth a label gets one.
         suggested = report.locator(".tile").filter(has=tab.page.get_by_label("New class"))
@@ -244,10 +260,7 @@ DROP = """(target, [type, name, photos]) => {
 
 
 def test_learning_is_followed_after_a_reload_and_cancelled(browser, address, demo_photos):
-    client = Client(address)
-    workspace = client.create_workspace()
-    for name in CLASSES:
-        client.add_photos(workspace, sorted((demo_photos / "test" / name).iterdir()), name)
+    workspace = teach(reached(address), {name: contents(demo_photos / "test" / name) for name in CLASSES})
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open(f"#w={workspace}")
         tab.button("Learn", exact=True).click()
@@ -257,7 +270,7 @@ def test_learning_is_followed_after_a_reload_and_cancelled(browser, address, dem
         tab.button("Cancel").click()
         tab.page.get_by_text("Cancelled.").wait_for()
         tab.button("Learn", exact=True).wait_for()
-    state = client.workspace(workspace)
+    state = state_of(address, workspace)
     assert (state["model"], state["job"], state["photos"]) == (None, None, 80)
 
 
@@ -322,7 +335,7 @@ def test_names_are_text_whatever_they_hold(browser, address, demo_photos):
         tab.add_class(HOSTILE)
         tab.card(HOSTILE).wait_for()
         assert tab.page.locator("main img").count() == 0
-        Client(address).add_photos(tab.workspace, [(f"{HOSTILE}.png", (demo_photos / "collage.png").read_bytes())])
+        add(reached(address), tab.workspace, [(f"{HOSTILE}.png", (demo_photos / "collage.png").read_bytes())])
         tab.reload()
         tab.card("No class yet").get_by_role("button", name=HOSTILE).click()
         assert tab.page.get_by_role("dialog").get_by_role("heading", name=HOSTILE).is_visible()
@@ -333,7 +346,7 @@ def test_a_server_with_a_token_asks_for_it_and_with_a_model_answers_at_once(
     browser, address, taught, collage, tmp_path
 ):
     model = tmp_path / "surfaces.patchvote"
-    model.write_bytes(Client(address).download(taught))
+    model.write_bytes(model_of(address, taught))
     shutil.copy(model, tmp_path / "others.patchvote")
     with (
         live(tmp_path / "data", model, tmp_path / "others.patchvote", PATCHVOTE_TOKEN=TOKEN) as server,

@@ -13,7 +13,8 @@ pytest.importorskip("fastapi")
 
 from helpers.page import DESKTOP, page_of
 from helpers.waiting import wait_for
-from patchvote.web.client import Client
+from helpers.web import add, learned, reached
+from helpers.web import taught as teach
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +25,11 @@ def photos(demo_photos):
 @pytest.fixture(scope="module")
 def taught(address, photos):
     """Id of a workspace with a model, and of a copy of a photo in it."""
-    client = Client(address)
-    workspace = client.create_workspace()
-    for name, own in photos.items():
-        client.add_photos(workspace, own[:3], name)
-    copy = io.BytesIO()
+    home, copy = reached(address), io.BytesIO()
+    workspace = teach(home, {name: [(one.name, one.read_bytes()) for one in own[:3]] for name, own in photos.items()})
     Image.open(photos["brick"][0]).convert("RGB").save(copy, "JPEG", quality=95)
-    added = client.add_photos(workspace, [("copy.jpg", copy.getvalue())], "brick")["added"]
-    client.learn(workspace, voter="nbnn")
+    added = add(home, workspace, [("copy.jpg", copy.getvalue())], class_name="brick")["added"]
+    assert learned(home, workspace, voter="nbnn")["status"] == "done"
     return workspace, added[0]["id"]
 
 

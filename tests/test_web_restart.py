@@ -9,13 +9,26 @@ import os
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 
 pytest.importorskip("fastapi")
 
 from helpers.waiting import wait_for
-from helpers.web import add, client, crops, files, live, model_file, refusal, settings, taught
-from patchvote.web.client import Client
+from helpers.web import (
+    add,
+    client,
+    crops,
+    files,
+    learned,
+    live,
+    model_file,
+    reached,
+    refusal,
+    settings,
+    submitted,
+    taught,
+)
 from patchvote.web.problems import Problem
 from patchvote.web.workspaces import Workspaces
 
@@ -37,11 +50,10 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def _learning(home: Client, workspace: str) -> str:
-    """Begin to learn, and return the id of the job once its process is at work."""
-    job = home._json("POST", f"/v1/workspaces/{workspace}/learn", {})["id"]
-    wait_for(lambda: home._json("GET", f"/v1/jobs/{job}")["stage"] != "start")
-    return job
+def _learning(home: httpx.Client, workspace: str) -> None:
+    """Begin to learn, and wait until the process of the job is at work."""
+    job = submitted(home, workspace)
+    wait_for(lambda: home.get(f"/v1/jobs/{job}").json()["stage"] != "start")
 
 
 @pytest.mark.slow
@@ -51,27 +63,26 @@ def test_kill_9_while_learning_loses_nothing_that_was_taught_and_ctrl_c_ends_the
 ):
     new = crops(real_photos, "grass", 2, 9)
     with live(tmp_path / "data") as server:
-        home = Client(server.address)
-        workspace = home.create_workspace("Floors")
-        for name, photos in surfaces.items():
-            home.add_photos(workspace, photos, name)
-        assert home.learn(workspace)["photos"] == 18
-        answers = home.predict(new, workspace)
-        home.add_photos(workspace, crops(real_photos, "coffee", 6, 3), "table")
+        home = reached(server.address)
+        workspace = taught(home, surfaces)
+        at, ask = f"/v1/workspaces/{workspace}", {"url": f"/v1/predict?model={workspace}", "files": files(new)}
+        assert learned(home, workspace)["status"] == "done"
+        answers = home.post(**ask).json()
+        add(home, workspace, crops(real_photos, "coffee", 6, 3), class_name="table")
         _learning(home, workspace)
         (learner,) = _children(server.process.pid)
         os.kill(learner, signal.SIGSTOP)  # so that it is in the middle of its work, however long the rest takes
-        assert home.predict(new, workspace) == answers  # answers come while it learns
-        before = home.workspace(workspace)
+        assert home.post(**ask).json() == answers  # answers come while it learns
+        before = home.get(at).json()
         server.kill()
     os.kill(learner, signal.SIGCONT)
     wait_for(lambda: not _is_alive(learner))  # the process that learned ends with the server
     with live(tmp_path / "data", errors=tmp_path / "errors") as server:
-        home = Client(server.address)
-        after = home.workspace(workspace)
+        home = reached(server.address)
+        after = home.get(at).json()
         assert after == before | {"job": None}
         assert {one["name"]: one["photos"] for one in after["classes"]} == dict.fromkeys(surfaces, 6) | {"table": 6}
-        assert home.predict(new, workspace) == answers
+        assert home.post(**ask).json() == answers
         assert len(list((tmp_path / "data" / "workspaces" / workspace / "runs").iterdir())) == 1
         _learning(home, workspace)  # it can begin again at once
         learners = _children(server.process.pid)

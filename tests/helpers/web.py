@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import uvicorn
@@ -72,7 +73,12 @@ def client(wanted: Settings, log: Any = None, **more: Any) -> Iterator[TestClien
         yield made
 
 
-def taught(client: TestClient, photos: dict[str, Photos]) -> str:
+def reached(address: str) -> httpx.Client:
+    """Return a client of a server at an address."""
+    return httpx.Client(base_url=address, timeout=120)
+
+
+def taught(client: httpx.Client, photos: dict[str, Photos]) -> str:
     """Make a workspace with photos of some classes, and return its id."""
     workspace = client.post("/v1/workspaces", json={}).json()["id"]
     for name, own in photos.items():
@@ -80,26 +86,26 @@ def taught(client: TestClient, photos: dict[str, Photos]) -> str:
     return workspace
 
 
-def add(client: TestClient, workspace: str, photos: Photos, **fields: Any) -> dict[str, Any]:
+def add(client: httpx.Client, workspace: str, photos: Photos, **fields: Any) -> dict[str, Any]:
     """Add photos to a workspace, and return the answer."""
     done = client.post(f"/v1/workspaces/{workspace}/photos", files=files(photos), data=fields)
     assert done.status_code == 200, done.text
     return done.json()
 
 
-def submitted(client: TestClient, workspace: str, **wanted: Any) -> str:
+def submitted(client: httpx.Client, workspace: str, **wanted: Any) -> str:
     """Begin to learn, and return the id of the job."""
     job = client.post(f"/v1/workspaces/{workspace}/learn", json=wanted)
     assert job.status_code == 202, job.text
     return job.json()["id"]
 
 
-def learned(client: TestClient, workspace: str, **wanted: Any) -> dict[str, Any]:
+def learned(client: httpx.Client, workspace: str, **wanted: Any) -> dict[str, Any]:
     """Learn, follow the events until the end, and return the last state of the job."""
     return list(events(client, submitted(client, workspace, **wanted)))[-1][1]
 
 
-def events(client: TestClient, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def events(client: httpx.Client, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the events of a job."""
     with client.stream("GET", f"/v1/jobs/{job}/events") as stream:
         for line in stream.iter_lines():
