@@ -141,7 +141,8 @@ class ImageClassifier(Answering):
             Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL.
         held_out : float or collection of str, optional
             Share of the photos of every class, or names of the photos, on which settings are chosen and the accuracy is
-            measured; they are learned as well in the end. By default a fifth, and of few photos each fifth in turn.
+            measured; they are learned as well in the end. By default the default voter leaves out every photo in turn, and
+            others a fifth of them once. The default voter chooses its regularisation on all photos in any case.
         """
         from .models.fit import fit_model, learned_from, voter_for
 

@@ -199,8 +199,8 @@ class Answering(Parameters):
     ) -> Self:
         """Adapt the model to photos like these, whose classes need not be known (see `Adapted`).
 
-        Photos that the model rejects before stay rejected. If adapting looks unsafe (most photos are rejected, or the
-        answers collapse onto few classes), the model is unchanged, `refusal` says why, and an `AdaptationWarning` is
+        Photos that the model rejects before stay rejected. If adapting looks unsafe (few photos have confident
+        answers, or these collapse onto few classes), the model is unchanged, `refusal` says why, and an `AdaptationWarning` is
         issued. An adapted model cannot learn or forget: change the model before, and adapt it again.
 
         With `insist`, the model is adapted even if that looks unsafe, and rejects nothing: use it if all photos show

@@ -12,7 +12,7 @@ what tells these from the others, so the source is centred for the target's shar
 A target may also hold photos of none of the classes, and learning from its own mistakes would make a voter confidently
 wrong about them. So what the unadapted voter rejects stays rejected, whatever the adapted one says, and photos about
 which the unadapted voter is not confident take no part, nor do rejected ones where enough others are left. Where few
-take part, or the answers collapse onto fewer classes, the voter is not adapted.
+take part, the answers collapse onto fewer classes, or confident ones are overturned, the voter is not adapted.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ u = W^(1/2) 1 / sqrt(n), the fitted values of W^(1/2) Y are H W^(1/2) Y with the
     H = u u' + U diag(s / (s + n alpha)) U' .
 
 So one decomposition serves every alpha, and averages of regressions: photos that were left out seldom decide between
-strengths of the regularisation, and the mean of all those that they allow is right more often than any single one.
+strengths of the regularisation, and the regressions of all those that they allow are averaged.
 Without another training the decomposition gives
 
 - the coefficients a = W^(1/2) U diag(1 / (s + n alpha)) U' W^(1/2) (Y - b);
@@ -210,8 +210,8 @@ def folds_of(numbers: Numbers, groups: Numbers) -> Numbers:
 
     A fold holds one group of copies of every class, as far as its groups go, so that leaving it out takes about the
     same share of every class. A photo left out alone would face classes that all have one photo more: with two photos
-    per class of Scene-15, 49 % of such answers were right where 79 % were right for new photos, and 72 % by folds (with
-    five, 81, 87 and 87 %). There are as many folds as the rarest class has groups, and ten if another class has as
+    per class of Scene-15, 49 % of such answers were right where 79 % were right for new photos, and 70 % by folds (with
+    five, 81, 87 and 86 %). There are as many folds as the rarest class has groups, and ten if another class has as
     many.
     """
     leaders = np.unique(groups, return_index=True)[1]
