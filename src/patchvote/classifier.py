@@ -140,9 +140,9 @@ class ImageClassifier(Answering):
         engine : Engine, optional
             Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL.
         held_out : float or collection of str, optional
-            Share of the photos of every class, or names of the photos, on which settings are chosen and the accuracy is
-            measured; they are learned as well in the end. By default the default voter leaves out every photo in turn, and
-            others a fifth of them once. The default voter chooses its regularisation on all photos in any case.
+            Share of the photos of every class, or names of the photos, on which settings are chosen and the accuracy
+            is measured; they are learned as well in the end. By default the default voter leaves out every photo in
+            turn, and others a fifth of them once. The default voter chooses its regularisation on all photos anyway.
         """
         from .models.fit import fit_model, learned_from, voter_for
 
