@@ -200,8 +200,9 @@ class Answering(Parameters):
         """Adapt the model to photos like these, whose classes need not be known (see `Adapted`).
 
         Photos that the model rejects before stay rejected. If adapting looks unsafe (few photos have confident
-        answers, or these collapse onto few classes), the model is unchanged, `refusal` says why, and an `AdaptationWarning` is
-        issued. An adapted model cannot learn or forget: change the model before, and adapt it again.
+        answers, or these collapse onto few classes), the model is unchanged, `refusal` says why, and an
+        `AdaptationWarning` is issued. An adapted model cannot learn or forget: change the model before, and adapt it
+        again.
 
         With `insist`, the model is adapted even if that looks unsafe, and rejects nothing: use it if all photos show
         the model's classes. `progress` and `engine` as for `fit`; adapting itself runs in this process.
