@@ -75,7 +75,7 @@ def test_weights_that_are_not_installed_or_not_the_known_ones_are_named(monkeypa
     monkeypatch.setattr(embedded, "weights_file", lambda name: tmp_path / "weights.pth")
     monkeypatch.setattr(embedded, "read_tensors", lambda content: pytest.fail("a pickle was read"))
     (tmp_path / "weights.pth").write_bytes(b"something else")
-    with pytest.raises(NetworkError, match="is not the known file"):
+    with pytest.raises(NetworkError, match="is damaged"):
         embedded.build("efficientnet-lite0")
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import onnx
 import pytest
 from PIL import Image
 
@@ -60,21 +59,6 @@ def test_what_a_command_reads_or_also_writes_is_never_replaced_even_by_force(wor
         assert done.err.count("\n") == 1
     assert digests(place) == before
     assert (place / "pipe").is_fifo()
-
-
-def test_the_files_of_a_networks_weights_are_never_replaced(place, command):
-    graph = onnx.load(place / "tiny.onnx")
-    (place / "large").mkdir()
-    onnx.save(graph, place / "large" / "own.onnx", save_as_external_data=True, location="own.data", size_threshold=0)
-    (place / "large" / "own.toml").write_text('output = "features"\n')
-    before = digests(place)
-    words = ("fit", "photos", "large/own.data", "--network", "large/own.onnx", "--no-cache", "--force")
-    done = command(*words)
-    assert "large/own.data would be replaced by a model, but this command reads it." in done.err
-    assert digests(place) == before
-    assert command("fit", "photos", "large/m.patchvote", *words[3:]).code == 0
-    done = command("explain", "large/m.patchvote", "photos/iris/1.jpg", "-o", "large/own.data", "--force")
-    assert "but this command reads it" in done.err
 
 
 def test_the_list_on_standard_input_is_not_replaced_by_the_answers(place):

@@ -15,6 +15,7 @@ is a hash that changes whenever descriptors change, since it is part of the key 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import NetworkError, PatchvoteError, first_line
@@ -25,8 +26,6 @@ from .names import EMBEDDED, ENGINES, GROUP, JOIN, NetworkName, full_name, known
 
 if TYPE_CHECKING:
     import onnx
-
-    from .onnx_file import open_onnx
 
 __all__ = [
     "EMBEDDED",
@@ -123,9 +122,8 @@ def _load_with_other(name: str, **settings: Any) -> Backbone:
     return backbone
 
 
-def __getattr__(name: str) -> Any:
-    if name == "open_onnx":  # embedded networks do not need it
-        from .onnx_file import open_onnx
+def open_onnx(path: str | Path, **settings: Any) -> Backbone:
+    """Open an ONNX file as a backbone; settings are those of `load` and of the TOML file beside it."""
+    from . import onnx_file  # embedded networks do not need it
 
-        return open_onnx
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return onnx_file.load(path, **settings)

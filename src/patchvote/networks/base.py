@@ -88,11 +88,9 @@ class Backbone(Protocol):
     @property
     def spec(self) -> NetworkSpec:
         """Specification of the network."""
-        ...
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe RGB images ``(n, h, w, 3)`` by ``(n, rows, columns, d)``, or ``(n, d)`` where there is no stride."""
-        ...
 
 
 @runtime_checkable
@@ -101,7 +99,6 @@ class HasGraph(Protocol):
 
     def graph(self) -> onnx.ModelProto:
         """Return the graph, from preprocessed images to the descriptors."""
-        ...
 
 
 def stride_of(side: int, cells: int) -> int:

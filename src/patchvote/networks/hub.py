@@ -104,8 +104,7 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
     expected = parsed.options.get("sha256", digest)
     if expected != digest:
         raise NetworkError(
-            f"{path} has the SHA-256 {digest}, expected {expected}: it is another file than the name means, or it is "
-            "damaged: then delete the file that it links to, and try again."
+            f"{path} has the SHA-256 {digest}, expected {expected}: it is another file than the name means, or damaged."
         )
     pinned = dataclasses.replace(parsed, options={**parsed.options, "sha256": digest})
     settings = _settings(pinned, local)
@@ -153,7 +152,7 @@ def _asking(name: HubName, file: str = "") -> Iterator[Any]:
             f"the hub has no repository {repository}, or it is private: then log in with: hf auth login"
         ) from None
     except hub.errors.RevisionNotFoundError:
-        raise NetworkError(f"{repository} has no revision {name.revision!r}: name a branch, tag or commit.") from None
+        raise NetworkError(f"{repository} has no revision {name.revision!r}.") from None
     except Exception as error:  # also what the library under the library raises
         absent, unknown = hub.errors.EntryNotFoundError, hub.errors.LocalEntryNotFoundError
         if isinstance(error, absent) and not isinstance(error, unknown):
@@ -255,12 +254,9 @@ def _table(name: HubName, file: str, local: bool) -> dict[str, Any]:
 def read_settings(path: str | Path) -> dict[str, Any]:
     """Return the content of an untrusted JSON file, which must be a table."""
     try:
-        table = json.loads(read_bytes(path, _MAX_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
-        raise NetworkError(f"{path} is not a JSON file: {first_line(error)[:200]}") from None
-    if not isinstance(table, dict):
-        raise NetworkError(f"{path} must hold a table, got {brief(table)}.")
-    return table
+        return dict(json.loads(read_bytes(path, _MAX_BYTES)))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise NetworkError(f"{path} is not a table in JSON: {first_line(error)[:200]}") from None
 
 
 def described(preprocessor: Mapping[str, Any], config: Mapping[str, Any], name: str) -> OnnxSettings:

@@ -112,17 +112,15 @@ def _trusted(name: str, folder: Path) -> str:
 
 
 def network_files(network: str) -> Iterator[Path]:
-    """Yield the files that a name leads to, so that no command overwrites them; lazily, since some take a moment."""
+    """Yield the files that a name leads to, so that no command overwrites them."""
     for name in parts_of(network):
         parts = NetworkName(name) if name.lower().endswith(".onnx") else NetworkName.parse(name)
         for piece in (name, *parts.what.split(","), *parts.options.values()):
             if os.path.isfile(piece):  # noqa: PTH113 - Path.is_file raises for names that no file can have
-                yield Path(piece)
-                if piece.lower().endswith(".onnx"):
-                    from .onnx_file import weight_files
-
-                    yield Path(piece).with_suffix(".toml")
-                    yield from weight_files(Path(piece))
+                yield from [
+                    Path(piece),
+                    *([Path(piece).with_suffix(".toml")] if piece.lower().endswith(".onnx") else []),
+                ]
 
 
 # --- short names, and the list of all networks -----------------------------------------------------------------------

@@ -10,6 +10,7 @@ that expand to too many nodes, and weights in files outside its folder are refus
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -45,7 +46,7 @@ _REFUSED = frozenset(
 _DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 
-def open_onnx(
+def load(
     path: str | Path, *, activation: Activation = "after", threads: int = 1, device: str = "cpu", **settings: Any
 ) -> OnnxBackbone:
     """Open an ONNX file as a backbone; fields of `OnnxSettings` override those of the TOML file beside it."""
@@ -60,9 +61,6 @@ def open_onnx(
         )
     wanted = NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, chosen.output or names[0])
     return backbone_of(model, wanted, chosen, lambda: read_graph(path)[0], threads=threads, device=device)
-
-
-load = open_onnx  # the engine of names that end in .onnx
 
 
 def backbone_of(
@@ -144,7 +142,8 @@ def read_graph(path: Path, locate: Callable[[str], Path] | None = None) -> tuple
         digest = hashlib.sha256(content).hexdigest()
         _check_nodes(model, path)
         tensors = [tensor for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL]
-        files = {name: (locate or _inside(path))(name) for name in dict.fromkeys(map(_location, tensors))}
+        locate = locate or functools.partial(_inside, path)
+        files = {name: locate(name) for name in dict.fromkeys(map(_location, tensors))}
         spans = [_span(tensor, files[_location(tensor)]) for tensor in tensors]
         if sum(length for _, _, length in spans) > _MAX_BYTES:
             raise NetworkError(f"{path} has more than {_MAX_BYTES:,} bytes of weights.")
@@ -164,17 +163,6 @@ def read_graph(path: Path, locate: Callable[[str], Path] | None = None) -> tuple
     except Exception as error:  # what the protobuf reader raises differs between its versions
         raise NetworkError(f"{path} is not an ONNX file: {error}") from None
     return model, digest
-
-
-def weight_files(path: Path) -> list[Path]:
-    """Return the files of weights that an ONNX file names, in any folder; none where it cannot be read."""
-    import onnx
-
-    try:
-        model = onnx.load_from_string(read_bytes(path, _MAX_BYTES))
-    except Exception:  # loading the network will report what is wrong
-        return []
-    return [path.parent / name for name in sorted(filter(None, set(map(_location, _tensors(model)))))]
 
 
 def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
@@ -220,17 +208,13 @@ def _check_operations(model: onnx.ModelProto, name: str) -> None:
             )
 
 
-def _inside(path: Path) -> Callable[[str], Path]:
-    """Return a function that finds files of weights in the folder of a graph, and refuses all others."""
+def _inside(path: Path, name: str) -> Path:
+    """Return a file of weights in the folder of a graph; refuse all others."""
     folder = path.parent.resolve()
-
-    def locate(name: str) -> Path:
-        file = (folder / name).resolve()
-        if not name or not file.is_relative_to(folder):
-            raise NetworkError(f"{path} has weights in {name[:80]!r}, which is not a file in its folder.")
-        return file
-
-    return locate
+    file = (folder / name).resolve()
+    if not name or not file.is_relative_to(folder):
+        raise NetworkError(f"{path} has weights in {name[:80]!r}, which is not a file in its folder.")
+    return file
 
 
 def _span(tensor: onnx.TensorProto, file: Path) -> tuple[Path, int, int]:

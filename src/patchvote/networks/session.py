@@ -64,10 +64,7 @@ class Session:
         except Exception as error:  # ONNX Runtime's exceptions have no common base
             raise NetworkError(f"{name} is not a graph that ONNX Runtime can run: {error}") from error
         if not set(_PROVIDERS[device]) <= set(self._session.get_providers()):  # it took the CPU instead, silently
-            raise NetworkError(
-                f"ONNX Runtime cannot use {device!r} here: its {_PROVIDERS[device][0]} does not start. Is there such a "
-                f"device, and does its driver work? To run the network on the CPU, leave {device!r} out."
-            )
+            raise NetworkError(f"ONNX Runtime cannot use {device!r} here: its {_PROVIDERS[device][0]} does not start.")
         self.inputs: list[Any] = self._session.get_inputs()  # each with name, type and shape
         self.output_type: str = self._session.get_outputs()[0].type  # such as "tensor(float)"
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
@@ -141,8 +138,7 @@ class EndlessWorkError(NetworkError):
 def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what: str) -> T:
     """Return the result of `work`, or raise a `NetworkError` that begins with `what` after this many seconds.
 
-    Work that does not end after a call of `stop` continues in a thread that does not keep the process alive; the error
-    is then an `EndlessWorkError`.
+    Work that does not end after a call of `stop` continues in a daemon thread; that is an `EndlessWorkError`.
     """
     future: Future[T] = Future()
 
