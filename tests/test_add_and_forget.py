@@ -118,8 +118,8 @@ def test_a_photo_that_was_forgotten_may_be_added_again_as_another_class(made, tm
 @pytest.mark.parametrize(
     ("chosen", "says"),
     [
-        (["grey/", "dark/"], "fewer than two classes would be left"),
-        ("*", "fewer than two classes would be left"),
+        (["grey/", "dark/"], "needs readable photos of two classes"),
+        ("*", "needs readable photos of two classes"),
         ("grey/99.png", "has learned no photo 'grey/99.png': give a photo's path"),
         (["grey/00.png", "0" * 64], "has learned no photo '0000"),
         ("brown/", "has learned no photo 'brown/'"),

@@ -240,7 +240,7 @@ def test_what_cannot_be_learned_or_asked_is_refused_with_a_way_on(photo_folder, 
     refused("all photos are of one class, 'one'", fit, flat)
     (flat / "two").mkdir()
     (flat / "two" / "c.png").write_bytes(b"broken")
-    refused("photos of one class only can be read: 'one'", fit, flat)
+    refused("would have those of one", fit, flat)
     refused("2 photos but 1 label", fit, [flat / "one" / "b.png", flat / "two" / "c.png"], ["x"])
     refused("no voter 'snbl'. Did you mean 'snbnl'", ImageClassifier, SMALL, voter="snbl")
     refused("does not know the class 'one'", fitted.evaluate, [flat / "one" / "b.png"], ["one"])

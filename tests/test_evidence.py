@@ -200,7 +200,7 @@ def test_names_travel_with_the_model_and_grow_when_photos_are_added(voter, colou
 def test_held_out_mistakes_name_photos_that_were_learned_from_and_never_themselves(voter, coloured, tmp_path):
     photos, labels = coloured
     classifier = quick(voter).fit(photos, labels, held_out=["image 24"])
-    (mistake,) = [one for one in classifier._mistakes() if one.name == "image 24"]
+    (mistake,) = [one for one in classifier.mistakes() if one.name == "image 24"]
     label_of = {f"image {index}": label for index, label in enumerate(labels)}
     assert mistake.pulls
     assert "image 24" not in {pull.name for pull in mistake.pulls}

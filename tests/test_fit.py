@@ -107,7 +107,7 @@ def test_the_held_out_accuracy_is_that_of_photos_never_trained_on(voter, count):
 
 def test_held_out_answers_are_those_of_voters_that_never_saw_the_photo():
     fitted = classifier(NBNN(normalise=False)).fit(*shades(30))
-    for evidence in fitted._mistakes():
+    for evidence in fitted.mistakes():
         assert evidence.name not in {match.name for match in evidence.matches}
     assert set(fitted.model.scorer.arrays["image"]) == set(range(30))  # in the end, all are learned
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import ImageClassifier, PatchvoteError, export_model, find_photos
+from patchvote import ImageClassifier, PatchvoteError, export_model
 from patchvote.bags.moments import photo_vectors
 from patchvote.models.file import write_model
 from patchvote.models.scores import Scores, Strangers
@@ -91,9 +91,7 @@ def test_what_was_strange_is_known_once_it_is_learned(voter):
     after = classifier.model.familiarity
     assert after.counts.tolist() == [10] * 5
     assert voter == "moment-ridge" or (after.held_out == before.held_out).all()
-    vectors = np.concatenate(
-        [photo_vectors(item.bag) for item in classifier.predictor.described(find_photos(photos(STRANGE, 10, 3)[0]))]
-    )
+    vectors = photo_vectors(classifier.extractor(photos(STRANGE, 10, 3)[0]))
     sure = np.array([[0.999, 0.001, 0, 0, 0]]).repeat(len(vectors), axis=0)
     assert before.of(sure[:, :3], vectors).max() < 0.2 < 0.4 < after.of(sure, vectors).mean()
 

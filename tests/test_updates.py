@@ -14,7 +14,7 @@ import pytest
 from helpers.command import network_in, words
 from patchvote import ImageClassifier, Recipe
 from patchvote.errors import ModelChangedError, WaitWarning
-from patchvote.models.about import About, check_about, known_photos, with_photos
+from patchvote.models.about import About, check_about, with_photos
 from patchvote.models.file import read_model
 from patchvote.utils import files
 from patchvote.utils.files import lock_at_once, locked, stamp
@@ -191,8 +191,8 @@ def test_evaluating_on_photos_that_were_learned_from_is_said(made, command, tmp_
 def test_so_many_photos_that_a_header_would_burst_are_not_kept(monkeypatch):
     monkeypatch.setattr("patchvote.models.about._MAX_PHOTOS", 3)
     about = with_photos(About(), [("a", "1"), ("b", "2"), ("a", "3")])
-    assert known_photos(about) == {"1": {"a"}, "3": {"a"}, "2": {"b"}}
-    assert known_photos(with_photos(about, [("a", "4")])) == {}
+    assert about.known == {"1": {"a"}, "3": {"a"}, "2": {"b"}}
+    assert with_photos(about, [("a", "4")]).known == {}
 
 
 @pytest.mark.parametrize("nonsense", [None, 3, "abc", [1], {"a": 3}, {"a": [["b"]]}])

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from .bags.extract import Extractor
 from .bags.recipe import Recipe
+from .errors import ModelError
 from .models import arguments
 from .models.answering import Answering, Labels, Shown
 from .models.evidence import evidence_without
 from .models.file import Saved
-from .models.predictor import Predictor, check_network
+from .models.model import Model
+from .networks.base import NetworkSpec
 from .networks.bases import basis_of
 from .networks.names import beside
-from .photos.find import Source, find_photos, labelled
+from .photos.find import Photo, Source, find_photos, labelled
 from .utils.engine import Engine
 from .utils.remote import place
 from .utils.terminal import as_progress
@@ -105,14 +107,11 @@ class ImageClassifier(Answering):
         self._saved = Saved()
 
     def __getstate__(self) -> dict[str, Any]:
-        model = None if self._predictor is None else self.model
-        return {"params": self.get_params(), "model": model, "scores": self.scores}
+        return {"params": self.get_params(), "model": self._model, "scores": self.scores}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         type(self).__init__(self, **state["params"])
-        self.scores = state["scores"]
-        if state["model"] is not None:
-            self.model = state["model"]
+        self.scores, self._model = state["scores"], state["model"]
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -150,13 +149,12 @@ class ImageClassifier(Answering):
         arguments.check_classes(found)
         held_out = arguments.held_out_of(held_out, found)
         others = None if target is None else find_photos(target)
-        self.passed_over, self.refusal = found.passed_over, None
+        self._begin(found)
         if others is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += others.passed_over.without_folders()
             arguments.check_target(self._kind)
         kept = scorer_class(self._kind).learns_from(basis_of(self.extractor.backbone.spec))
         with learned_from(self._described(found, kept, progress, engine), kept, self.extractor) as learned:
-            arguments.check_readable(learned.labels, self.skipped)
             fitted = fit_model(
                 learned,
                 voter_for(self.voter, self.seed),
@@ -164,16 +162,14 @@ class ImageClassifier(Answering):
                 budget=self.budget,
                 seed=self.seed,
                 progress=progress,
-                seconds={"network": self.filled.seconds if self.filled else 0.0},
                 engine=engine,
                 held_out=held_out,
             )
-        self.model, self._photos = fitted.model, {photo.name: photo for photo in found}
+        self._learned(fitted, found)
         if others is not None:
-            filled, skipped = self.filled, self.skipped
+            scores, filled, skipped = self.scores, self.filled, self.skipped
             self._adapt_to(others, insist, progress, engine)
-            self.filled, self.skipped = filled, skipped + self.skipped
-        self._measured(fitted)
+            self.scores, self.filled, self.skipped = scores, filled, skipped + self.skipped
         return self
 
     def add(
@@ -188,20 +184,16 @@ class ImageClassifier(Answering):
         from .models.add import add_to_model
         from .models.fit import learned_from
 
-        found = labelled(photos, labels, 1)
+        found = self._begin(labelled(photos, labels, 1))
         arguments.check_classes(found)
-        self.passed_over, self.refusal = found.passed_over, None
         basis = getattr(self.model.scorer, "basis", None)  # it may be older than that of the network
         kept = self.model.scorer.learns_from(basis_of(self.extractor.backbone.spec) if basis is None else basis)
         with learned_from(self._described(found, kept, progress, engine), kept, self.extractor) as learned:
-            seconds = {"network": self.filled.seconds if self.filled else 0.0}
-            fitted = add_to_model(learned, self.model, self.extractor, seed=self.seed, seconds=seconds)
-        self._photos = {photo.name: photo for photo in found}
+            fitted = add_to_model(learned, self.model, self.extractor, seed=self.seed)
         self.known, self.added = fitted.known, fitted.added
         self.skipped = [*self.skipped, *fitted.refused]
         if fitted.added:
-            self.model = fitted.model
-            self._measured(fitted)
+            self._learned(fitted, found)
         return self
 
     def forget(self, photos: str | Collection[str]) -> Self:
@@ -213,16 +205,14 @@ class ImageClassifier(Answering):
         from .models.add import forget
 
         chosen = [photos] if isinstance(photos, str) else list(photos)
-        fitted, self.forgotten = forget(self.model, self.extractor, chosen, seed=self.seed, seconds={})
-        self.model = fitted.model
-        self._measured(fitted)
+        fitted, self.forgotten = forget(self.model, self.extractor, chosen, seed=self.seed)
+        self._learned(fitted, self._photos.values())
         return self
 
-    def _measured(self, fitted: Fitted) -> None:
-        self.scores, self._mistakes = fitted.left_out, lambda: iter(())
-        if fitted.left_out is not None and fitted.without is not None:
-            explain = functools.partial(evidence_without, fitted.without, fitted.left_out)
-            self._mistakes = functools.partial(self.predictor.mistakes, fitted.left_out, self._photos, explain)
+    def _learned(self, fitted: Fitted, photos: Iterable[Photo]) -> None:
+        self.model, self.scores, self._photos = fitted.model, fitted.left_out, {photo.name: photo for photo in photos}
+        if fitted.left_out is not None:
+            self._explain = functools.partial(evidence_without, fitted.without, fitted.left_out)
 
     # --- storing ----------------------------------------------------------------------------------------------------
 
@@ -259,8 +249,21 @@ class ImageClassifier(Answering):
         if backbone is None:
             recipe = dataclasses.replace(recipe, network=network or beside(recipe.network, Path(path)))
         classifier = cls(recipe, cache=cache, seed=seed, **more)  # type: ignore[arg-type]
-        check_network(model, classifier.extractor.backbone.spec, path)
+        _check_network(model, classifier.extractor.backbone.spec, path)
         again = functools.partial(cls.load, path, network=network, cache=False, **more)  # type: ignore[arg-type]
-        classifier._predictor = Predictor(model, classifier.extractor, cache, (place(path), again))
-        classifier._saved = saved
+        classifier._model, classifier._file, classifier._saved = model, (place(path), again), saved
         return classifier
+
+
+def _check_network(model: Model, spec: NetworkSpec, path: str | Path) -> None:
+    """Refuse a network with which the model of a file was not made."""
+    if spec.fingerprint != model.fingerprint:
+        advice = f"Load it with the network that it was made with: {model.recipe.network}"
+        if Path(spec.name).name == Path(model.recipe.network).name:
+            advice = "Its file, or the .toml beside it, has changed since: put back what it was, or fit again."
+        raise ModelError(
+            f"{path} was made with another network than {spec.name} (checksum of weights and settings "
+            f"{model.fingerprint}, not {spec.fingerprint}): its answers would mean nothing. {advice}"
+        )
+    if spec.dim != model.features:
+        raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")

@@ -5,9 +5,9 @@ In the file of a model it is a table of plain values; `check_about` refuses valu
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from ..utils.schema import either, listed, number, one_of, record, table, text, whole
@@ -34,6 +34,15 @@ class About:
     cut: list[str] = dataclasses.field(default_factory=list)  # what the time budget cut short
     curve: list[Plain] = dataclasses.field(default_factory=list)  # of learning: accuracy by photos per class
     photos: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # short digests per class
+
+    @functools.cached_property
+    def known(self) -> Mapping[str, frozenset[str]]:
+        """Classes under which photos were learned, by short digest."""
+        pairs = [(digest, label) for label, digests in self.photos.items() for digest in digests]
+        known: dict[str, frozenset[str]] = {}
+        for digest, label in pairs:
+            known[digest] = known.get(digest, frozenset()) | {label}
+        return known
 
     @classmethod
     def from_plain(cls, table: Plain) -> Self:
@@ -104,15 +113,6 @@ check_about = record(  # returns what is wrong with the table of a file, or None
 def short(digest: str) -> str:
     """Return a digest as models store it."""
     return digest[:_DIGITS]
-
-
-def known_photos(about: About) -> dict[str, set[str]]:
-    """Return the classes under which photos were learned, by short digest."""
-    known: dict[str, set[str]] = collections.defaultdict(set)
-    for label, digests in about.photos.items():
-        for digest in digests:
-            known[digest].add(label)
-    return dict(known)
 
 
 def with_photos(about: About, photos: Iterable[tuple[str, str]]) -> About:

@@ -19,20 +19,15 @@ import numpy as np
 from ..bags.extract import Extractor
 from ..bags.moments import MomentBags, photo_vectors
 from ..errors import PatchvoteError, PhotoError
-from ..utils.terminal import timed
-from ..voters.registry import DEFAULT
-from .about import About, known_photos, short, with_photos
-from .arguments import NO_MEMORY
+from .about import About, short, with_photos
 from .fit import Fitted, Labelled, descriptors_of, fit_model
-from .model import Model, voter_of
+from .model import Model, check_memory, voter_of
 from .report.card import card
 
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 
 
-def add_to_model(
-    photos: Labelled, model: Model, extractor: Extractor, *, seed: int, seconds: dict[str, float]
-) -> Fitted:
+def add_to_model(photos: Labelled, model: Model, extractor: Extractor, *, seed: int) -> Fitted:
     """Learn more photos, of classes that the model knows or of new ones.
 
     Photos that the model has learned before are not learned again; those learned as another class are refused.
@@ -45,19 +40,16 @@ def add_to_model(
     added = dict(sorted(collections.Counter(photos.labels[i] for i in fresh).items()))
     if isinstance(photos.bags, MomentBags):
         every = memory_of(model).joined(photos.only(np.array(fresh, np.int64)))
-        fitted = _fitted_again(every, voter, extractor, seed, seconds)
+        fitted = _fitted_again(every, voter, extractor, seed)
         return dataclasses.replace(fitted, known=known, refused=refused, added=added)
     store = photos.bags.only([photos.names[i] for i in fresh])
     new = Labelled(list(store.names), [photos.labels[i] for i in fresh], [photos.digests[i] for i in fresh], store)
-    with timed(seconds, "training"):
-        bags = store.load(dtype=store.dtype)[0]
-        voter.learn_more(bags, np.array(new.labels, str), model.descriptors, np.random.default_rng(seed))
+    bags = store.load(dtype=store.dtype)[0]
+    voter.learn_more(bags, np.array(new.labels, str), model.descriptors, np.random.default_rng(seed))
     return Fitted(_with_more(model, voter, new, added), known=known, refused=refused, added=added)
 
 
-def forget(
-    model: Model, extractor: Extractor, chosen: Collection[str], *, seed: int, seconds: dict[str, float]
-) -> tuple[Fitted, list[str]]:
+def forget(model: Model, extractor: Extractor, chosen: Collection[str], *, seed: int) -> tuple[Fitted, list[str]]:
     """Forget training photos, and return the model of the others, with the names of those that were forgotten.
 
     They are chosen by names, patterns of names such as "cat/2019*", digests (16 characters at least), or names of
@@ -83,10 +75,7 @@ def forget(
             )
         gone |= found
     rest = memory.only(np.flatnonzero(~gone))
-    if len(set(rest.labels)) < 2:
-        raise PatchvoteError("fewer than two classes would be left: a model needs two at least. Nothing was forgotten.")
-    fitted = _fitted_again(rest, voter_of(model), extractor, seed, seconds)
-    return fitted, [memory.names[i] for i in np.flatnonzero(gone)]
+    return _fitted_again(rest, voter_of(model), extractor, seed), [memory.names[i] for i in np.flatnonzero(gone)]
 
 
 def _is_meant(chosen: str, name: str, label: str, digest: str) -> bool:
@@ -97,9 +86,9 @@ def _is_meant(chosen: str, name: str, label: str, digest: str) -> bool:
     return has_digest or fnmatch.fnmatchcase(name, chosen)
 
 
-def _fitted_again(photos: Labelled, voter: Any, extractor: Extractor, seed: int, seconds: dict[str, float]) -> Fitted:
+def _fitted_again(photos: Labelled, voter: Any, extractor: Extractor, seed: int) -> Fitted:
     unfitted = type(voter)(**voter.get_params())
-    return fit_model(photos, unfitted, extractor, budget=0.0, seed=seed, progress=None, seconds=seconds)
+    return fit_model(photos, unfitted, extractor, budget=0.0, seed=seed, progress=None)
 
 
 def memory_of(model: Model) -> Labelled:
@@ -119,18 +108,17 @@ def check_learns(model: Model) -> None:
         raise PatchvoteError(
             f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
         )
-    if model.kind == DEFAULT and not (model.scorer.adapts and model.digests):
-        raise PatchvoteError(NO_MEMORY)
+    check_memory(model)
 
 
 def _sorted_by_novelty(photos: Labelled, model: Model) -> tuple[list[int], int, tuple[PhotoError, ...]]:
     """Return the photos that a model has not learned, the number of known ones, and those of another class."""
-    known = known_photos(model.about)
+    known = dict(model.about.known)
     fresh, repeated, refused = [], 0, []
     for number, (name, label, digest) in enumerate(zip(photos.names, photos.labels, photos.digests, strict=True)):
-        learned_as = known.setdefault(short(digest), set())
-        if not learned_as:
-            learned_as.add(label)
+        learned_as = known.get(short(digest))
+        if learned_as is None:
+            known[short(digest)] = frozenset([label])
             fresh.append(number)
         elif label in learned_as:
             repeated += 1

@@ -1,6 +1,7 @@
-"""Answering: what a classifier does once it has a model. It answers, explains, suggests, adapts and measures.
+"""Answering: a model with the network that describes photos for it. It answers, explains, suggests, adapts, measures.
 
-Every call records what happened to its photos: those that could not be read, those that were learned before.
+Every call records what happened to its photos: those that could not be read, those that were learned before. With an
+engine, lists of paths go out to its workers, and answers come back.
 """
 
 from __future__ import annotations
@@ -14,26 +15,28 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..bags.extract import Described, Extractor
-from ..errors import PatchvoteError, PhotoError, not_fitted
+from ..bags.bags import Bags
+from ..bags.described import Filled, damage, described
+from ..bags.extract import Described, Extractor, lost_photo
+from ..errors import ModelError, PatchvoteError, PhotoError, not_fitted
 from ..photos.find import Found, PassedOver, Photo, Source, find_photos, labelled
-from ..utils.engine import Engine
+from ..utils.engine import Engine, Lost, in_order
 from ..utils.parameters import Parameters
-from ..utils.terminal import Progress, as_progress, none_readable
+from ..utils.terminal import Progress, as_progress
 from ..voters.votes import NONE
 from . import arguments
-from .answers import Answer
-from .evidence import Evidence
+from .answers import Answer, answer_for
+from .evidence import Evidence, evidence_of
+from .file import checksum_of
 from .model import Model
-from .predictor import Predictor
 from .scores import Scores, scores_of, strangers_of
 
 if TYPE_CHECKING:
     from ..bags.cache import Kept
-    from ..bags.described import Filled
 
 Labels = Sequence[str] | None  # one class per photo of a list; folders and manifests tell them
 Shown = Progress | bool | None  # called with a stage, how much of it is done, and its total; True shows them
+_PER_TASK = 32  # photos: some seconds of work, so that sending them costs little
 
 
 class Answering(Parameters):
@@ -41,9 +44,10 @@ class Answering(Parameters):
 
     def __init__(self, extractor: Extractor, cache: str | Path | bool | None) -> None:
         self.extractor, self.cache = extractor, cache
-        self._predictor: Predictor | None = None
-        self._photos: dict[str, Photo] = {}
-        self._mistakes: Callable[[], Iterator[Evidence]] = lambda: iter(())  # made when a report is written
+        self._model: Model | None = None
+        self._file: tuple[Path, Callable[[], Any]] | None = None  # of the model, and how a worker loads it
+        self._photos: dict[str, Photo] = {}  # of the last scores
+        self._explain: Callable[[str, Bags], Evidence] | None = None  # their mistakes
         self.scores: Scores | None = None
         self.before: Scores | None = None
         self.skipped: list[PhotoError] = []
@@ -54,20 +58,15 @@ class Answering(Parameters):
         self.damaged: list[str] = []
 
     @property
-    def predictor(self) -> Predictor:
-        """The model with its network, which answers."""
-        if self._predictor is None:
-            raise not_fitted("this classifier has learned nothing yet: call fit, or load a model.")
-        return self._predictor
-
-    @property
     def model(self) -> Model:
         """Model that was learned."""
-        return self.predictor.model
+        if self._model is None:
+            raise not_fitted("this classifier has learned nothing yet: call fit, or load a model.")
+        return self._model
 
     @model.setter
     def model(self, model: Model) -> None:
-        self._predictor = Predictor(model, self.extractor, self.cache)
+        self._model, self._file = model, None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -77,12 +76,12 @@ class Answering(Parameters):
     @property
     def classes_(self) -> npt.NDArray[np.str_]:
         """Classes that the model distinguishes, sorted, as scikit-learn names them."""
-        if self._predictor is None:
+        if self._model is None:
             raise AttributeError("classes_: this classifier has learned nothing yet.")
         return np.array(self.classes)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._predictor is not None
+        return self._model is not None
 
     # --- answering --------------------------------------------------------------------------------------------------
 
@@ -123,16 +122,23 @@ class Answering(Parameters):
         self, photos: Found, threshold: float | None, adapt: bool, insist: bool, stage: str, progress: Any, engine: Any
     ) -> Iterator[tuple[Answer, Answer]]:
         """Yield two answers per photo: before the model is adapted to the photos, and after; the same if it is not."""
-        if not adapt:
-            for answer in self.predictor.answers(photos, threshold, engine, stage, progress):
-                self._record(answer)
-                yield answer, answer
+        before = self.model
+        if adapt:
+            for item in self._adapt_to(photos, insist, progress, engine, threshold):
+                answer = answer_for(self.model, item, threshold)
+                self.known += answer.known
+                yield answer if self.refusal else answer_for(before, item, threshold), answer
             return
-        before = self.predictor
-        for item in self._adapt_to(photos, insist, progress, engine, threshold):
-            answer = self.predictor.answer(item, threshold)
-            self.known += answer.known
-            yield before.answer(item, threshold) if self.refusal is None else answer, answer
+        answers = (
+            answers_of(photos, before, self.extractor, self.cache, threshold)
+            if engine is None
+            else _from_workers(photos, self._file, threshold, engine, stage)
+        )
+        for done, answer in enumerate(answers, 1):
+            if progress is not None:
+                progress(stage, done, len(photos))
+            self._record(answer)
+            yield answer, answer
 
     def predict(self, photos: Source) -> npt.NDArray[np.str_]:
         """Return the likeliest class of each photo, however unlikely; `predict_or_none` also rejects.
@@ -143,14 +149,18 @@ class Answering(Parameters):
 
     def predict_or_none(self, photos: Source, none: Any = NONE, *, threshold: float | None = None) -> npt.NDArray[Any]:
         """Return the class of each photo, or `none` where it looks like none of them; `threshold` as for `answers`."""
-        self.model.limit(threshold)
-        answers = self.predictor.readable(find_photos(photos), threshold)
+        answers = self._readable(photos, threshold)
         return np.array([none if answer.rejected else answer.likeliest for answer in answers], object)
 
     def predict_proba(self, photos: Source) -> npt.NDArray[np.float64]:
         """Return the probability of each class of `classes` for each photo; raises as `predict` does."""
-        answers = self.predictor.readable(find_photos(photos))
-        return np.stack([np.asarray(answer.probabilities) for answer in answers])
+        return np.stack([np.asarray(answer.probabilities) for answer in self._readable(photos)])
+
+    def _readable(self, photos: Source, threshold: float | None = None) -> Iterator[Answer]:
+        for answer in self.answers(photos, threshold=threshold):
+            if answer.error is not None:
+                raise PhotoError(answer.name, f"{answer.error.reason} `answers` continues after such photos.")
+            yield answer
 
     def suggest(self, photos: Source, count: int = 20, *, progress: Progress | None = None) -> list[Answer]:
         """Return the answers for the unlabelled photos that would teach the model most, the most uncertain first.
@@ -160,7 +170,9 @@ class Answering(Parameters):
         """
         from .suggest import suggested
 
-        return suggested(self.predictor, self._begin(find_photos(photos)), count, self._record, progress)
+        found = self._begin(find_photos(photos))
+        items = described(found, self.extractor, self.model.scorer.needs(), cache=self.cache)
+        return suggested(items, len(found), self.model, count, self._record, progress)
 
     def explain(self, photo: Source, label: str | None = None) -> Evidence:
         """Return the evidence of one photo: where its votes come from.
@@ -170,18 +182,32 @@ class Answering(Parameters):
         found = find_photos(photo)
         if len(found) != 1:
             raise PatchvoteError(f"evidence of one photo is returned, got {len(found)}: explain_each takes many.")
-        (explained,) = self.predictor.explained(found, label)
+        explained: Evidence | PhotoError
+        (explained,) = self._explained(found, functools.partial(evidence_of, self.model, label=label))
         if isinstance(explained, PhotoError):
             raise explained
         return explained
 
     def explain_each(self, photos: Source, label: str | None = None) -> Iterator[Evidence]:
         """Yield the evidence of photos, in order; those that cannot be read are left out, and listed in `skipped`."""
-        for explained in self.predictor.explained(self._begin(find_photos(photos)), label):
+        found = self._begin(find_photos(photos))
+        for explained in self._explained(found, functools.partial(evidence_of, self.model, label=label)):
             if isinstance(explained, PhotoError):
                 self.skipped.append(explained)
             else:
                 yield explained
+
+    def _explained(self, photos: list[Photo], explain: Callable[[str, Bags], Evidence]) -> Iterator[Any]:
+        """Yield the evidence of photos, in order, or the `PhotoError` that says why there is none."""
+        for item in self.extractor.stream(photos):
+            try:
+                yield (
+                    item.error
+                    if item.bag is None
+                    else dataclasses.replace(explain(item.photo.name, item.bag), photo=item.photo)
+                )
+            except PhotoError as error:
+                yield error
 
     def _begin(self, found: Found) -> Found:
         self.passed_over, self.skipped, self.known, self.refusal = found.passed_over, [], 0, None
@@ -216,26 +242,26 @@ class Answering(Parameters):
         self, photos: Found, insist: bool, progress: Any, engine: Engine | None, threshold: float | None = None
     ) -> list[Described]:
         """Adapt to photos, or set `refusal`; return what was read of them."""
-        arguments.check_adapts(self.model)
+        from .adapt import adapt_model, check_adapts
+
+        check_adapts(self.model)
         items = list(self._described(photos, self.model.scorer.needs(), progress, engine))
-        self._predictor, self.refusal = self.predictor.adapted(items, insist, threshold)
-        self.scores, self._mistakes = None, lambda: iter(())
+        adapted, self.refusal = adapt_model(items, self.model, insist=insist, threshold=threshold)
+        if adapted is not None:
+            self.model = adapted
+        self.scores = None
         return items
 
     def _described(self, photos: list[Photo], kept: Kept, progress: Any, engine: Engine | None) -> Iterator[Described]:
         """Yield what is kept of the bags of photos, from the cache or the network, and record what was done."""
-        from ..bags.described import Filled, damage, described
-
-        tell, filled = as_progress(progress), Filled(len(photos))
-        more: dict[str, Any] = {"cache": self.cache, "engine": engine, "filled": filled}
-        if tell is not None:
-            more["progress"] = lambda filled: tell("extract", filled.done, filled.photos)
-        self.filled, self.skipped = filled, []
+        tell, self.filled = as_progress(progress), Filled(len(photos))
+        self.skipped, filled = self.filled.skipped, self.filled
         try:
-            for item in described(photos, self.extractor, kept, **more):
+            for item in described(photos, self.extractor, kept, cache=self.cache, engine=engine, filled=filled):
+                if tell is not None:
+                    tell("extract", filled.done, filled.photos)
                 yield dataclasses.replace(item, whole=None)  # a megabyte per photo, of which only moments are kept
         finally:
-            self.skipped = list(filled.skipped)
             self.damaged += damage(filled.damaged)
 
     # --- measuring --------------------------------------------------------------------------------------------------
@@ -260,32 +286,34 @@ class Answering(Parameters):
         """
         model, progress = self.model, as_progress(progress)
         model.limit(threshold)
-        found, strangers = labelled(photos, labels, 1), Found() if unknown is None else find_photos(unknown)
-        arguments.check_known(self.classes, found, strangers)
-        self._begin(found).passed_over += strangers.passed_over.without_folders()
-        labels_by_name = {photo.name: str(photo.label) for photo in found}
-        answers = list(self._answered(found, threshold, adapt, insist, "evaluate", progress, engine))
-        scores = scores_of(self.model, (after for _, after in answers), labels_by_name, threshold)
-        if scores is None:
-            raise PatchvoteError(f"{none_readable(len(found))} {self.skipped[0]}")
-        before = scores_of(model, (before for before, _ in answers), labels_by_name, threshold) if adapt else None
+        found, others = labelled(photos, labels, 1), Found() if unknown is None else find_photos(unknown)
+        arguments.check_known(self.classes, found, others)
+        self._begin(found).passed_over += others.passed_over.without_folders()
+        pairs = list(self._answered(found, threshold, adapt, insist, "evaluate", progress, engine))
         self._photos = {photo.name: photo for photo in found}
-        self._mistakes = functools.partial(self.predictor.mistakes, scores, self._photos)
-        if strangers:
-            unknown_ones = list(self.predictor.answers(strangers, threshold, engine, "unknown", progress))
-            self.skipped += [answer.error for answer in unknown_ones if answer.error is not None]
-            rejected = strangers_of(self.model, unknown_ones, strangers, threshold)
-            scores = dataclasses.replace(scores, strangers=rejected)
-        self.scores, self.before = scores, before
-        return scores
+        strangers = None
+        if others:
+            unnamed = [
+                answer for _, answer in self._answered(others, threshold, False, False, "unknown", progress, engine)
+            ]
+            strangers = strangers_of(self.model, unnamed, others, threshold)
+        self.before = scores_of(model, [one for one, _ in pairs], self._photos, threshold) if adapt else None
+        scores = scores_of(self.model, [one for _, one in pairs], self._photos, threshold)
+        self.scores = dataclasses.replace(scores, strangers=strangers)
+        self._explain = functools.partial(evidence_of, self.model)
+        return self.scores
 
     def score(self, photos: Source, labels: Labels = None) -> float:
-        """Return the accuracy on labelled photos, as `evaluate` measures it; `scores` stays as it is."""
-        kept = self.scores, self._mistakes, self._photos, self.before
-        try:
-            return self.evaluate(photos, labels).accuracy
-        finally:
-            self.scores, self._mistakes, self._photos, self.before = kept
+        """Return the accuracy on labelled photos, of which each has to be readable; `scores` stays as it is."""
+        found = labelled(photos, labels, 1)
+        return float(np.mean(self.predict(found) == [photo.label for photo in found]))
+
+    def mistakes(self) -> Iterator[Evidence]:
+        """Yield the evidence of the worst mistakes of `scores`, whose photos pass the network again."""
+        if self.scores is not None and self._explain is not None:
+            names = [self.scores.names[index] for index in self.scores.worst()]
+            worst = [self._photos[name] for name in names if name in self._photos]  # others were learned before
+            yield from (one for one in self._explained(worst, self._explain) if isinstance(one, Evidence))
 
     def report(
         self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = (), origin: str = ""
@@ -298,4 +326,51 @@ class Answering(Parameters):
         from .report.page import write_report
 
         shown = [self.explain(photo) for photo in examples]
-        write_report(path, self.model, self.scores, self._mistakes(), shown, title=title, kind=measured, origin=origin)
+        write_report(path, self.model, self.scores, self.mistakes(), shown, title=title, kind=measured, origin=origin)
+
+
+# --- workers of an engine ---------------------------------------------------------------------------------------------
+
+
+def answers_of(
+    photos: Sequence[Photo], model: Model, extractor: Extractor, cache: Any, threshold: float | None
+) -> Iterator[Answer]:
+    """Yield the answers for photos, in order."""
+    for item in described(photos, extractor, model.scorer.needs(), cache=cache):
+        yield answer_for(model, item, threshold)
+
+
+def _from_workers(
+    photos: Sequence[Photo],
+    file: tuple[Path, Callable[[], Any]] | None,
+    threshold: float | None,
+    engine: Engine,
+    stage: str,
+) -> Iterator[Answer]:
+    if file is None:
+        raise PatchvoteError("workers of an engine read the model from a file: save it, and load it from there.")
+    if images := [photo.name for photo in photos if not isinstance(photo.source, Path)]:
+        raise PatchvoteError(f"{images[0]} is an image in memory: workers of an engine read photos from files.")
+    path, load = file
+    job = AnsweringJob(path, load, checksum_of(path), threshold, stage)
+    for photo, answer in zip(photos, in_order(engine.run(job, photos)), strict=True):
+        yield Answer(photo.name, None, error=lost_photo(photo.name, answer)) if isinstance(answer, Lost) else answer
+
+
+@dataclasses.dataclass(frozen=True)
+class AnsweringJob:
+    """The job of a worker that answers photos with a model: its file, the file's checksum, and how to read it."""
+
+    path: Path
+    load: Callable[[], Answering]
+    checksum: str
+    threshold: float | None
+    name: str = "predict"
+    per_task: int = _PER_TASK
+
+    def start(self) -> Callable[[Sequence[Photo]], list[Answer]]:
+        """Read the model; return the function that answers some photos."""
+        loaded = self.load()
+        if checksum_of(self.path) != self.checksum:
+            raise ModelError(f"{self.path} has changed since the command began, or is another file on a worker.")
+        return lambda photos: list(answers_of(photos, loaded.model, loaded.extractor, loaded.cache, self.threshold))

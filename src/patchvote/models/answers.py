@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.extract import Described
 from ..errors import PhotoError
 from ..voters.votes import NONE
+from .about import short
 from .evidence import Evidence
 from .model import Model
 
@@ -106,6 +108,14 @@ def answer_of(model: Model, name: str, bag: Bags, threshold: float | None = None
     probability = model.probability(bag)
     familiarity = model.familiarity_of(bag, probability)
     return Answer.of(name, model.classes, probability, model.rejects(probability, familiarity, threshold), familiarity)
+
+
+def answer_for(model: Model, item: Described, threshold: float | None = None) -> Answer:
+    """Return the answer for a photo that was described, or that with the reason why there is none."""
+    if item.bag is None:
+        return Answer(item.photo.name, None, error=item.error)
+    answer = answer_of(model, item.photo.name, item.bag, threshold)
+    return dataclasses.replace(answer, known=short(item.digest) in model.about.known)
 
 
 def answer_in(evidence: Evidence) -> Answer:

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PatchvoteError, PhotoError
+from ..errors import PatchvoteError
 from ..photos.find import Photo
 from ..utils.schema import brief
 from ..utils.terminal import counted, nearest, some
 from ..voters.registry import AUTO, DEFAULT, kind_of
 from ..voters.votes import NONE
-from .model import Model
 
-NO_MEMORY = "the model was written without its memory (--no-memory): fit it again with all photos."
 MAX_SEED = 2**32 - 1  # the largest seed that scikit-learn accepts
 
 
@@ -90,29 +88,7 @@ def held_out_of(held_out: Any, photos: Sequence[Photo]) -> float | Collection[st
     return held_out
 
 
-def check_readable(labels: Sequence[str], skipped: Sequence[PhotoError]) -> None:
-    """Refuse photos of which only one class can be read, and name those that cannot be read."""
-    classes = sorted(set(labels))
-    if len(classes) < 2 and skipped:
-        raise PatchvoteError(
-            f"photos of one class only can be read: {classes[0]!r}. At least two classes are needed. Not read: "
-            + " ".join(map(str, skipped[:3]))
-        )
-
-
 def check_target(kind: str) -> None:
     """Refuse a target for a voter whose models cannot be adapted."""
     if kind != DEFAULT:
         raise PatchvoteError(f"a model of {kind} cannot be adapted to a target: use the default voter.")
-
-
-def check_adapts(model: Model) -> None:
-    """Refuse to adapt a model of a voter that cannot be adapted."""
-    if model.about.adapted:
-        raise PatchvoteError("the model is adapted already: adapt the one that it was made from.")
-    if model.kind == DEFAULT and not model.scorer.adapts:
-        raise PatchvoteError(NO_MEMORY)
-    if not model.scorer.adapts:
-        raise PatchvoteError(
-            f"a model of {model.kind} does not keep what adapting needs: fit it with --voter {DEFAULT} (the default)."
-        )

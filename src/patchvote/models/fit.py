@@ -57,6 +57,7 @@ class Labelled:
     labels: list[str]
     digests: list[str]
     bags: Any  # MomentBags, or a Store
+    seconds: float = 0.0  # that it took to describe them
 
     def __len__(self) -> int:
         return len(self.names)
@@ -66,19 +67,20 @@ class Labelled:
         names, labels, digests = (
             [values[i] for i in chosen.tolist()] for values in (self.names, self.labels, self.digests)
         )
-        return Labelled(names, labels, digests, self.bags.rows(chosen))
+        return Labelled(names, labels, digests, self.bags.rows(chosen), self.seconds)
 
     def joined(self, other: Labelled) -> Labelled:
         """Return these photos and others, of which moments are kept, in the order of their digests."""
         bags = MomentBags.joined([self.bags, other.bags])
         names, digests = self.names + other.names, self.digests + other.digests
-        every = Labelled(names, self.labels + other.labels, digests, bags)
+        every = Labelled(names, self.labels + other.labels, digests, bags, self.seconds + other.seconds)
         return every.only(np.array(sorted(range(len(names)), key=lambda i: (digests[i], names[i])), np.int64))
 
 
 @contextlib.contextmanager
 def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -> Iterator[Labelled]:
     """Yield what is learned from photos that are described: moments in memory, whole bags in a temporary store."""
+    start = time.perf_counter()
     if isinstance(kept, KeptMoments):
         found = [item for item in items if isinstance(item.bag, MomentBags)]
         if not found:
@@ -86,12 +88,13 @@ def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -
         found.sort(key=lambda item: (item.digest, item.photo.name))  # the order is that of the contents alone
         names, labels = [item.photo.name for item in found], [str(item.photo.label) for item in found]
         bags: list[Any] = [item.bag for item in found]
-        yield Labelled(names, labels, [item.digest for item in found], MomentBags.joined(bags))
+        joined = MomentBags.joined(bags)
+        yield Labelled(names, labels, [item.digest for item in found], joined, time.perf_counter() - start)
         return
     with temporary_folder() as folder:
         store = store_of(items, extractor, folder / "bags")
         labels, digests = store.labels.astype(str).tolist(), [entry.digest for entry in store.entries]
-        yield Labelled(list(store.names), labels, digests, store)
+        yield Labelled(list(store.names), labels, digests, store, time.perf_counter() - start)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,7 +104,7 @@ class Fitted:
     model: Model
     left_out: Scores | None = None
     # Returns a voter that has not learned a photo, given its name, and the names of those that it was given.
-    without: Callable[[str], tuple[Any, list[str]]] | None = None
+    without: Callable[[str], tuple[Any, list[str]]] = lambda name: (None, [])
     known: int = 0  # photos that the model had learned before, and that were not learned again
     added: dict[str, int] = dataclasses.field(default_factory=dict)  # photos per class
     refused: tuple[PhotoError, ...] = ()  # photos that it had learned as another class
@@ -137,17 +140,19 @@ def fit_model(
     budget: float,
     seed: int,
     progress: Progress | None,
-    seconds: dict[str, float],
     engine: Engine | None = None,
     held_out: float | Collection[str] | None = None,
 ) -> Fitted:
     """Train a voter, as `voter_for` returns it, on labelled photos, and measure it on photos that were left out.
 
-    `budget` is the time for a voter that learns in passes, and the time of the training is added to `seconds`.
+    `budget` is the time for a voter that learns in passes.
     `held_out` is a share of the photos of every class, or the names of photos, that are left out together.
     """
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
-    start = time.perf_counter()
+    if len(classes) < 2:
+        those = ", ".join(classes.tolist()) or "none"
+        raise PatchvoteError(f"a model needs readable photos of two classes at least, and would have those of {those}.")
+    start, seconds = time.perf_counter(), {"network": photos.seconds}
     with timed(seconds, "training"):
         bags, vectors = _bags_and_vectors(photos, seed)
         keys = photos.bags.keys() if isinstance(photos.bags, MomentBags) else photos.digests

@@ -18,7 +18,7 @@ from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
 from ..utils.schema import brief, number, record, text
 from ..voters.familiarity import Familiarity
-from ..voters.registry import voter_class
+from ..voters.registry import DEFAULT, voter_class
 from ..voters.scorer import MAX_NAME, Scorer
 from .about import About, check_about
 
@@ -141,10 +141,10 @@ class Model:
     def limit(self, threshold: float | None = None) -> float:
         """Return the smallest familiarity of an answer, or the smallest probability if the model has no familiarity.
 
-        `threshold` is the share of the photos of known classes that may be rejected; by default that of the model. It
-        needs a familiarity.
+        `threshold` is the share of the photos of known classes that may be rejected; by default that of the model. A
+        model that was adapted although that looked unsafe rejects nothing, whatever the threshold.
         """
-        if threshold is None:
+        if threshold is None or (self.familiarity is None and self.about.adapted):
             return self.threshold if self.familiarity is None else self.familiarity.rejection
         if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 <= threshold < 1:
             raise PatchvoteError(
@@ -164,6 +164,12 @@ def voter_of(model: Model) -> Any:
     voter = voter_class(model.kind).from_scorer(model.scorer, model.classes, model.temperature, model.threshold)
     voter.steps_ = model.steps
     return voter
+
+
+def check_memory(model: Model) -> None:
+    """Refuse a model of the default voter that was written without its photos."""
+    if model.kind == DEFAULT and not model.scorer.adapts:
+        raise PatchvoteError("the model was written without its memory (--no-memory): fit it again with all photos.")
 
 
 def _check_classes(classes: tuple[str, ...]) -> None:

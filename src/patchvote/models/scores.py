@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -307,32 +307,28 @@ def _plain(value: float) -> float | None:
 
 
 def scores_of(
-    model: Model, answers: Iterable[Answer], labels: Mapping[str, str], threshold: float | None = None
-) -> Scores | None:
-    """Compare answers with the classes of their photos, by name; None where no photo could be read."""
-    read = [answer for answer in answers if answer.error is None]
-    if not read:
-        return None
-    number = {label: index for index, label in enumerate(model.classes)}
-    expected = np.array([number[labels[answer.name]] for answer in read])
+    model: Model, answers: Sequence[Answer], photos: Mapping[str, Photo], threshold: float | None = None
+) -> Scores:
+    """Compare answers with the classes of their photos, by name."""
+    read, number = _readable(answers), {label: index for index, label in enumerate(model.classes)}
+    expected = np.array([number[str(photos[answer.name].label)] for answer in read])
     probability = np.stack([np.asarray(answer.probabilities) for answer in read])
     familiar = None if model.familiarity is None else np.array([answer.familiarity for answer in read], np.float64)
     names = tuple(answer.name for answer in read)
-    return Scores(model.classes, names, expected, probability, _limit(model, threshold), familiar)
+    return Scores(model.classes, names, expected, probability, model.limit(threshold), familiar)
 
 
 def strangers_of(
     model: Model, answers: Sequence[Answer], photos: Sequence[Photo], threshold: float | None
 ) -> Strangers:
     """Return the answers for photos of unknown classes."""
-    read = [answer for answer in answers if answer.error is None]
-    if not read:
-        raise PatchvoteError(f"{none_readable(len(answers))} {answers[-1].error}")
+    read, labels = _readable(answers), {photo.name: photo.label or "" for photo in photos}
     decisive = [one.likeliest_probability if one.familiarity is None else one.familiarity for one in read]
-    labels = {photo.name: photo.label or "" for photo in photos}
     true, predicted = tuple(labels[answer.name] for answer in read), tuple(str(answer.likeliest) for answer in read)
-    return Strangers(true, predicted, np.array(decisive, np.float64), _limit(model, threshold))
+    return Strangers(true, predicted, np.array(decisive, np.float64), model.limit(threshold))
 
 
-def _limit(model: Model, threshold: float | None) -> float:
-    return model.limit(None if model.familiarity is None else threshold)  # refused before, unless it was adapted
+def _readable(answers: Sequence[Answer]) -> list[Answer]:
+    if read := [answer for answer in answers if answer.error is None]:
+        return read
+    raise PatchvoteError(f"{none_readable(len(answers))} {answers[-1].error}")

@@ -8,18 +8,18 @@ suggested. A photo in the middle is typical of others, which the farthest photos
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..bags.copies import groups_of_layouts
+from ..bags.extract import Described
 from ..bags.moments import layouts, photo_vectors
-from ..photos.find import Photo
 from ..utils.terminal import Progress
-from .answers import Answer
-from .predictor import Predictor
+from .answers import Answer, answer_for
+from .model import Model
 
 # Uncertain photos from which one is chosen. Chosen on Amazon and Webcam, with ten labels at a time (docs/check.md).
 _CANDIDATES = 5
@@ -30,14 +30,19 @@ Numbers = npt.NDArray[np.int64]
 
 
 def suggested(
-    predictor: Predictor, photos: list[Photo], count: int, record: Callable[[Answer], None], progress: Progress | None
+    items: Iterable[Described],
+    total: int,
+    model: Model,
+    count: int,
+    record: Callable[[Answer], None],
+    progress: Progress | None,
 ) -> list[Answer]:
-    """Return the answers for the photos that would teach a model most; every answer is recorded before."""
+    """Return the answers for the photos, `total` in all, that would teach a model most; all are recorded before."""
     answers, vectors, looks, digests = [], [], [], []
-    for done, item in enumerate(predictor.described(photos), 1):
+    for done, item in enumerate(items, 1):
         if progress is not None:
-            progress("predict", done, len(photos))
-        record(answer := predictor.answer(item))
+            progress("predict", done, total)
+        record(answer := answer_for(model, item))
         if item.bag is not None and not answer.known:
             answers.append(answer)
             vectors.append(photo_vectors(item.bag)[0])
