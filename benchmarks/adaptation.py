@@ -164,8 +164,8 @@ def measured(target: Target, classifier: ImageClassifier, model: object) -> Row:
         right(after, named),
         right(before, known),
         right(after, known),
-        classifier.newly_named,
-        classifier.newly_rejected,
+        sum(before[name].rejected and not after[name].rejected for name in before),
+        sum(after[name].rejected and not before[name].rejected for name in before),
         (sum(not before[n].rejected for n in strangers), sum(not after[n].rejected for n in strangers)),
     )
 

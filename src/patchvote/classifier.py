@@ -75,8 +75,6 @@ class ImageClassifier(Answering):
         Reason why the last call did not adapt the model although it was asked to; the model is then unchanged.
     before : Scores or None
         Scores of the model before it was adapted, after `evaluate` with `adapt`.
-    newly_rejected, newly_named : int
-        Number of photos that adapting in the last `answers` made rejected, and of those that it made accepted.
     added, forgotten : dict and list
         Number of photos per class that the last `add` learned, and names of those that the last `forget` forgot.
     damaged : list of str

@@ -52,7 +52,7 @@ class Answering(Parameters):
         self.before: Scores | None = None
         self.skipped: list[PhotoError] = []
         self.passed_over = PassedOver()
-        self.known = self.newly_rejected = self.newly_named = 0
+        self.known = 0
         self.filled: Filled | None = None
         self.refusal: str | None = None
         self.damaged: list[str] = []
@@ -111,11 +111,8 @@ class Answering(Parameters):
             As for `fit`: progress of adapting, and an engine whose workers answer with the model from its file.
         """
         self.model.limit(threshold)  # refuse a wrong one before any work is done
-        self.newly_rejected, self.newly_named = 0, 0
         found, shown = self._begin(find_photos(photos)), progress if adapt else None
-        for before, answer in self._answered(found, threshold, adapt, insist, "predict", shown, engine):
-            self.newly_rejected += answer.rejected and not before.rejected
-            self.newly_named += before.rejected and not answer.rejected
+        for _, answer in self._answered(found, threshold, adapt, insist, "predict", shown, engine):
             yield answer
 
     def _answered(
