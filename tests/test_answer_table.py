@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 
+import numpy as np
 import pytest
 
 from helpers.command import in_terminal, words
-from patchvote.cli.output import Table
+from patchvote.cli.output import Table, Wanted
 from patchvote.errors import PhotoError
 from patchvote.models.answers import Answer
 from patchvote.utils.terminal import padded, shortened, width, wrapped
@@ -32,6 +33,16 @@ def test_the_columns_of_the_table_are_aligned_whatever_the_script():
     assert column(rows[0], " %") == column(head, "probability") + len("probability") - 2
     for row, others in zip(rows, ("東京 0 %", "東京 50 %, Wolfshund 40 %"), strict=False):
         assert column(row, others) == column(head, "next")
+
+
+def test_more_classes_are_listed_below_the_answer():
+    classes, answers = ("cat", "dog", "eel"), []
+    for rejected in (False, True):
+        answers.append(Answer.of("1.jpg", classes, np.array([0.7, 0.2, 0.1]), rejected))
+    for wanted in (Wanted(classes, 2), Wanted(classes, 2, every=True)):
+        _, *rows = (line.split() for line in Table.of(["1.jpg"], classes, 80, wanted).lines(answers))
+        likely, ranked = ["cat", "70", "%"], [["dog", "20", "%"], *([["eel", "10", "%"]] if wanted.every else [])]
+        assert rows == [["1.jpg", *likely], *ranked, ["1.jpg", "none", "of", "these"], likely, *ranked]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100])

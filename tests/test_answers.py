@@ -6,28 +6,20 @@ import csv
 import dataclasses
 import io
 import json
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-import patchvote
-from helpers.command import in_terminal
 from patchvote import Answer, ImageClassifier, Photo
-from patchvote.cli.output import Table, Wanted, csv_lines, json_lines
+from patchvote.cli.output import Wanted, csv_lines, json_lines
 from patchvote.models.answers import answer_in
 from patchvote.models.evidence import Evidence
-from patchvote.models.file import read_model, write_model
 from patchvote.models.report import picture
 from patchvote.models.report.page import _examples, _mistakes
 from patchvote.models.scores import Scores
-from patchvote.models.sorting import Sorter
 from patchvote.web.learning import mistakes_of as mistakes_of_the_page
-from patchvote.web.routes import answer_view
 
 CLASSES = ("bluebell", "daisy", "iris")
 PROBABILITY = np.array([0.42, 0.35, 0.23])
@@ -70,22 +62,6 @@ def test_names_of_classes_in_the_header_are_no_formulas():
     assert "probability of a;'=1" in next(csv_lines([answer], Wanted(answer.classes, 0, True)))
 
 
-def test_a_table_of_all_classes_leaves_out_and_counts_those_that_nothing_speaks_for():
-    classes = tuple(f"class {number}" for number in range(6))
-    answer = Answer.of("1.jpg", classes, np.array([0.7, 0.28, 0.01, 0.004, 0.003, 0.003]))
-
-    def lines(*wanted):
-        return list(Table.of(["1.jpg"], classes, 80, Wanted(classes, *wanted)).lines([answer]))
-
-    assert [line.split() for line in lines(0, True)[-2:]] == [
-        ["class", "2", "1", "%"],
-        ["3", "more", "classes", "<", "0.5", "%"],
-    ]
-    assert "1 more class " in lines(5, True)[-1]
-    assert "more class" not in lines(6, True)[-1]
-    assert "more class" not in lines(3)[-1]
-
-
 # --- none of these ----------------------------------------------------------------------------------------------------
 
 
@@ -106,31 +82,6 @@ def test_an_answer_tells_the_likeliest_class_apart_from_its_label(evidence):
     assert answer_in(evidence) == REJECTED
 
 
-def test_the_table_has_a_column_for_the_likeliest_class():
-    head, rejected, named = Table.of(["1.jpg", "2.jpg"], CLASSES).lines([REJECTED, NAMED])
-    columns = [head.index(name) for name in ("class", "probability", "likeliest", "next likeliest")]
-
-    def cells(row):
-        return [row[at:end].strip() for at, end in zip(columns, [*columns[1:], None], strict=True)]
-
-    assert cells(rejected) == ["none of these", "", "bluebell 42 %", "daisy 35 %"]
-    assert cells(named) == ["bluebell", "42 %", "", "daisy 35 %"]
-    for wanted in (Wanted(CLASSES, 2), Wanted(CLASSES, 2, every=True)):
-        _, row, *below = Table.of(["1.jpg"], CLASSES, 80, wanted).lines([REJECTED])
-        assert row.split() == ["1.jpg", "none", "of", "these"]
-        assert below[0].split() == ["bluebell", "42", "%"]
-        assert len(below) == 2 + wanted.every
-
-
-@pytest.mark.parametrize("columns", [45, 60, 80])
-def test_a_narrow_table_leaves_out_the_runner_up_rather_than_the_likeliest(columns):
-    _, row = Table.of(["1.jpg"], CLASSES, columns).lines([REJECTED])
-    assert row.startswith("1.jpg  none of these")
-    assert "42 %" in row
-    assert len(row) <= columns
-    assert ("daisy" in row) == (columns > 60)
-
-
 def test_csv_and_json_leave_the_probability_of_the_label_empty():
     for rejected, named in (
         csv.DictReader(csv_lines([REJECTED, NAMED])),
@@ -141,18 +92,6 @@ def test_csv_and_json_leave_the_probability_of_the_label_empty():
         assert (rejected["likeliest"], float(rejected["likeliest_probability"])) == ("bluebell", 0.42)
         assert named["label"] == named["likeliest"] == "bluebell"
         assert named["probability"] == named["likeliest_probability"]
-
-
-def test_a_terminal_shows_the_likeliest_class_faintly(place, monkeypatch):
-    model = dataclasses.replace(read_model("m.patchvote"), threshold=1.0, familiarity=None)
-    write_model(model, "strict.patchvote")
-    monkeypatch.setenv("TERM", "xterm")
-    head, row = in_terminal(
-        [sys.executable, "-m", "patchvote", "predict", "strict.patchvote", PHOTO], 100, place
-    ).splitlines()
-    assert "\x1b" not in head
-    assert "\x1b[2miris " in row
-    assert row.index("none of these") < row.index("\x1b[2m") < row.index("\x1b[22m")
 
 
 def test_the_picture_of_explain_says_none_of_these(evidence, monkeypatch):
@@ -186,47 +125,3 @@ def test_a_report_does_not_call_a_rejected_mistake_named(evidence):
     assert "<h3>Named <bdi>bluebell</bdi>, is <bdi>iris</bdi></h3>" in page
     (mistake,) = mistakes_of_the_page(scores, {"1.jpg": "5f"})
     assert (mistake["likeliest"], mistake["likeliest_probability"], mistake["rejected"]) == ("bluebell", 0.42, True)
-
-
-def test_a_rejected_photo_is_sorted_into_a_folder_of_its_own(tmp_path):
-    (tmp_path / "1.jpg").write_bytes(b"one")
-    Sorter(tmp_path / "sorted", CLASSES).put(REJECTED, tmp_path / "1.jpg")
-    assert [path.name for path in (tmp_path / "sorted").iterdir()] == ["none of these"]
-
-
-_DRAW = """
-class Element {
-  constructor() { this.text = ""; this.classList = { remove() {}, toggle() {} }; this.style = { setProperty() {} }; }
-  setAttribute() {}
-  addEventListener() {}
-  append(...parts) { for (const part of parts) this.text += `${part.text ?? part}\\n`; }
-  replaceChildren(...parts) { this.text = ""; this.append(...parts); }
-}
-globalThis.document = { createElement: () => new Element(), createElementNS: () => new Element() };
-globalThis.window = globalThis;
-globalThis.localStorage = { getItem: () => null, setItem() {} };
-const { fillCard } = await import(process.argv[1]);
-const { space } = await import(new URL("workspace.js", process.argv[1]));
-space.state = { classes: [] };
-const card = new Element();
-const answer = { ...JSON.parse(process.argv[2]), current: true };
-fillCard(card, { id: "5f", name: "1.jpg", class: null, thumbnail: "", answer }, {});
-console.log(card.text);
-"""
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
-def test_a_card_of_the_page_sets_the_likeliest_class_apart():
-    static = Path(patchvote.__file__).parent / "web" / "static"
-
-    def said(answer):
-        ask = ["node", "--input-type=module", "--eval", _DRAW, (static / "answers.js").as_uri()]
-        done = subprocess.run([*ask, json.dumps(answer_view(answer))], capture_output=True, text=True, check=True)
-        return [line for line in done.stdout.splitlines() if line]
-
-    rejected = said(REJECTED)
-    assert [line for line in rejected if "%" in line] == ["likeliest: bluebell, 42 %"]
-    assert rejected.index("None of these") < rejected.index("likeliest: bluebell, 42 %")
-    named = said(NAMED)
-    assert "42 %" in named
-    assert "None of these" not in named

@@ -63,32 +63,6 @@ def test_a_quick_run_writes_its_records(name, photos, tmp_path):
         assert np.isfinite(record["value"])
 
 
-def test_measures_of_evidence_find_the_right_quarter():
-    evidence = importlib.import_module("evidence")
-    for quarter in range(4):
-        perfect = np.where(evidence.quarter_mask(quarter), 1.0, -1.0)
-        assert [evidence.own_share(perfect, one) for one in range(4)] == [float(one == quarter) for one in range(4)]
-        assert evidence.points_at(perfect, quarter) == 1
-    assert evidence.own_share(-np.ones((14, 14)), 0) == evidence.points_at(np.ones((14, 14)), 0) == 0.25
-    masks = evidence.windows(4, 2)
-    assert masks.any(axis=0).all()
-    drops = np.array([mask[0, 0] for mask in masks], float)  # one square alone hides what matters
-    found = evidence.occlusion_map(drops, masks)
-    assert found[0, 0] == found.max() == 1
-    assert found[5, 5] == 0
-
-
-def test_in_the_kept_trials_every_voter_finds_the_right_quarter_better_than_grad_cam_and_occlusion():
-    lines = (ROOT / "results" / "evidence" / "trials.jsonl").read_text(encoding="utf-8").splitlines()
-    trials = [trial for trial in map(json.loads, lines) if trial["part"] == "collages"]
-    rows = {(one["set"], one["classifier"], one["map"]): one for one in trials}
-    for name in ("scene15", "amazon"):
-        peer = rows[name, "pooled map + linear head", "Grad-CAM"]["share"]
-        for kind in ("bag-svm", "snbnl", "nbnl", "nbnn", "local-nbnn"):
-            assert rows[name, kind, "less the strongest other"]["share"] > peer
-            assert rows[name, kind, "occlusion"]["share_lead"] < 0
-
-
 # --- tables of pages --------------------------------------------------------------------------------------------------
 
 
@@ -116,40 +90,7 @@ def test_the_readme_has_figures_of_the_records_and_admits_who_is_ahead():
     assert max(cells[0] for name, cells in rows.items()) in {accuracy for accuracy, _ in figures}
 
 
-@pytest.mark.parametrize("name", ["peers", "peers-amazon"])
-def test_single_answers_add_up_to_the_records(name):
-    values = {one["name"]: one["value"] for one in records(name)}
-    methods, *photos = map(json.loads, (RECORDS / f"{name}.answers.jsonl").read_text(encoding="utf-8").splitlines())
-    right = {method: [one["right"][k] for one in photos] for k, method in enumerate(methods["methods"])}
-    for method, hits in right.items():
-        assert values[f"accuracy, {method}"] == pytest.approx(100 * hits.count("1") / len(photos))
-        if method != "patchvote":
-            pairs = list(zip(hits, right["patchvote"], strict=True))
-            assert (values[f"won, {method}"], values[f"lost, {method}"]) == (
-                pairs.count(("1", "0")),
-                pairs.count(("0", "1")),
-            )
-
-
-def test_the_sign_test_counts_photos_that_only_one_of_both_has_right():
-    peers = importlib.import_module("peers")
-    figures = dict.fromkeys(peers.COLUMNS, 1.0)
-    ours = peers.Result(figures, (1.0, 1.0), {"a/1": True, "a/2": True, "b/1": True, "b/2": False, "b/3": True})
-    other = peers.Result(figures, (1.0, 1.0), {"a/1": False, "a/2": False, "b/1": False, "b/2": True, "b/3": True})
-    found = {one["name"]: one["value"] for one in peers.records_of("other", other, ours)}
-    assert (found["won, other"], found["lost, other"]) == (1, 3)
-    assert found["p, other"] == pytest.approx(2 * 5 / 16)
-
-
 def test_every_peer_has_its_script_and_a_name_of_its_own():
     peers = importlib.import_module("peers")
     assert len({method.name for method in peers.METHODS}) == len(peers.METHODS)
     assert {method.script for method in peers.METHODS} - {None} == {path.name for path in peers.SCRIPTS.glob("*.py")}
-
-
-def test_labels_saved_are_those_at_the_accuracy_of_random_choice():
-    curves = {"random": [50, 60, 70, 80], "suggest": [50, 75, 85, 90], "uncertain": [50, 55, 60, 70]}
-    trials = [{"set": "s", "rule": rule, "labels": [10, 20, 30, 40], "accuracy": curves[rule]} for rule in curves]
-    saved = importlib.import_module("suggest").saved
-    assert saved(trials, "s", "suggest") == pytest.approx(100 * (1 - 25 / 40))
-    assert saved(trials, "s", "uncertain") == 0

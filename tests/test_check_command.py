@@ -111,21 +111,6 @@ def test_json_has_all_of_it(here, command):
     assert not list(here.glob("*.html"))
 
 
-def test_advice_on_unreadable_types_is_printed_once_and_not_when_quiet(here, command):
-    loud, quiet = command(*CHECK), command(*CHECK, "--quiet")
-    assert loud.err.count(".nef: ") == 1
-    assert ".nef" in quiet.err  # it is why the exit code is 3
-    assert (".nef: " in quiet.err, quiet.out) == (False, "")
-
-
-def test_copies_are_found_in_each_of_several_folders_of_test_photos(here, command):
-    (here / "later").mkdir()
-    shutil.copy(here / "photos" / "grey" / "2.png", here / "later" / "b.png")
-    done = command(*CHECK, "--test", "test", "--test", "later")
-    assert "  light/5.png: the same as test/a.png of the test photos" in done.out
-    assert "  grey/2.png: the same as later/b.png of the test photos" in done.out
-
-
 def test_a_photo_without_a_class_and_one_alone_in_its_class_are_told(here, command):
     shutil.copy(here / "photos/light/5.png", here / "photos/loose.png")
     (here / "photos/alone").mkdir()
@@ -139,14 +124,6 @@ def test_a_photo_without_a_class_and_one_alone_in_its_class_are_told(here, comma
     assert "no other photo has the class:</p>\n<p>  alone/one.png</p>" in page
 
 
-def test_photos_of_a_list_are_checked(here, command):
-    rows = [f"photos/{label}/{index}.png,{label}\n" for label in SHADES for index in range(9)]
-    (here / "list.csv").write_text("file_name,label\n" + "".join(rows))
-    done = command("check", "list.csv", *CHECK[2:-1])
-    assert (done.code, "27 photos of 3 classes" in done.out) == (0, True), done.err
-    assert (here / "list-check.html").exists()
-
-
 def test_a_second_check_renews_its_page_and_keeps_an_edited_list(here, command):
     command(*CHECK[:-1], "-o", "suspects.csv")
     done = command(*CHECK[:-1], "-o", "suspects.csv")
@@ -154,15 +131,6 @@ def test_a_second_check_renews_its_page_and_keeps_an_edited_list(here, command):
     assert command(*CHECK[:-1], "-o", "suspects.csv", "--force").code == 3
     (here / "photos-check.html").write_text("mine")
     assert "patchvote did not write it" in command(*CHECK[:-1]).err
-
-
-def test_a_fit_after_a_check_takes_its_bags_from_the_cache_and_names_what_looks_wrong(here, command):
-    words = ("--network", "tiny.onnx", "--cache", "kept", "--no-report")
-    command("check", "photos", *words)
-    told = json.loads(command("fit", "photos", "m.patchvote", *words, "--json").out)
-    assert (told["photos"]["extracted"], [row["file_name"] for row in told["suspects"]]) == (0, [WRONG])
-    done = command("fit", "photos", "n.patchvote", *words)
-    assert f"1 of the held-out photos looks mislabelled to this model: {WRONG} (light?). `patchvote check`" in done.out
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------
@@ -190,15 +158,6 @@ def test_a_photo_in_two_classes_stays_in_both_until_a_person_decides(here, comma
     done = command(*CHECK, "--move", "away")
     assert "2 suspects stay in place for you to decide" in done.out
     assert content(here / "away").keys() == {WRONG, "grey/again.png", "light/broken.jpg"}
-
-
-def test_where_nothing_could_be_moved_nothing_is_offered_to_undo(here, command, monkeypatch):
-    before = content(here / "photos")
-    failing(monkeypatch, lambda name: OSError(errno.EROFS, "Read-only file system"))
-    done = command(*CHECK, "--move", "away")
-    assert (done.code, "moved 0 photos; 3 not" in done.out, "to undo" in done.out) == (3, True, False)
-    assert not list(here.glob("*-moves*.jsonl"))
-    assert content(here / "photos") == before
 
 
 def test_the_record_of_a_run_has_what_was_moved_and_not_what_was_not(here, command, monkeypatch):

@@ -6,9 +6,7 @@ import csv
 import dataclasses
 import io
 import json
-import os
 import shutil
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -21,9 +19,7 @@ from helpers.command import in_terminal, words
 from patchvote import PatchvoteError, Store
 from patchvote.cli import COMMANDS
 from patchvote.errors import CacheWarning
-from patchvote.models.about import About
 from patchvote.models.file import read_model, write_model
-from patchvote.models.report.card import accuracy_of, rejects
 from patchvote.models.scores import Scores
 
 NETWORK = ("--network", "tiny.onnx")
@@ -60,24 +56,6 @@ def test_every_command_has_help_and_no_word_is_as_good_as_help(command):
         done = command(name, "--help")
         assert (done.code, done.out.count("Usage: ")) == (0, 1)
     assert command().code in (0, 2)  # as the library that parses them sees fit
-
-
-def test_options_that_are_declared_together_are_options_each(command):
-    shown = command("fit", "--help").out
-    for option in ("--columns", "--report", "--no-cache", "--device", "--jobs", "--engine", "--workers", "--json"):
-        assert f"{option} " in shown
-
-
-def test_a_mistyped_command_gets_the_nearest_right_one(command):
-    done = command("predikt")
-    assert (done.code, "predict" in done.err) == (2, True)
-
-
-def test_the_shell_can_complete_commands():
-    code = "from patchvote.cli import make_app; make_app()(prog_name='patchvote')"
-    asked = {"_PATCHVOTE_COMPLETE": "complete_bash", "COMP_WORDS": "patchvote pre", "COMP_CWORD": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
-    assert "predict" in done.stdout
 
 
 def test_debug_shows_the_traceback(place, command):
@@ -146,14 +124,6 @@ def test_every_bad_file_is_decoded_or_named_and_the_rest_is_extracted(place, com
     assert stopped.err.startswith(f"patchvote: {min(DAMAGED)}: ")
 
 
-def test_a_list_whose_files_are_partly_missing_extracts_the_others(place, command):
-    names = [f"photos/iris/{index}.jpg" for index in range(6)]
-    (place / "list.csv").write_text("file_name,label\n" + "".join(f"{name},iris\n" for name in [*names, "gone.jpg"]))
-    done = command("extract", "list.csv", "store", *NETWORK)
-    assert (done.code, "skipped gone.jpg: there is no such file." in done.err) == (3, True)
-    assert Store.open("store").labels.tolist() == ["iris"] * 6
-
-
 def test_info_of_a_damaged_store_says_so_and_ends_with_3(place, command):
     for photos in ("photos/iris", "photos/rose"):
         assert command("extract", photos, "bags", *NETWORK).code == 0
@@ -187,12 +157,6 @@ def test_fit_hints_at_the_folder_that_was_meant(place, command):
     done = command("fit", "all", "new.patchvote", *FIT)
     assert "did you mean all/train in place of all?" in done.err
     assert "did you mean all/train in place of all?" in command("add", "m.patchvote", "all", "--no-cache").err
-
-
-def test_classes_whose_names_differ_by_case_alone_are_named(place, command):
-    shutil.copytree("photos/iris", "photos/Iris")
-    done = command("fit", "photos", "new.patchvote", *FIT)
-    assert (done.code, "'Iris' and 'iris'" in done.err) == (0, True)
 
 
 def test_a_fit_for_other_photos_tells_how_it_adapted(place, command):
@@ -286,14 +250,6 @@ def test_explain_draws_and_writes_arrays_and_parts_that_match(place, command):
     assert Path("1-evidence-matches.png").exists()
 
 
-def test_explain_says_that_a_photo_is_rejected(strict, command):
-    done = command("explain", strict, "photos/iris/1.jpg")
-    assert '"none of these" is the better answer: no class reaches 100 %.' in done.out
-    (rejected,) = objects(command("explain", strict, "photos/iris/1.jpg", "--json").out)
-    assert [rejected[name] for name in ("rejected", "label", "probability")] == [True, "none of these", None]
-    assert rejected["likeliest_probability"] == round(max(rejected["probabilities"].values()), 4)
-
-
 def test_evaluate_tells_the_accuracy_and_what_it_rejects_and_writes_a_report(strict, place, command):
     shutil.copytree("photos", "v.1")
     done = command("evaluate", "n.patchvote", "v.1", "--unknown", "photos/iris", "--unknown", "photos/rose")
@@ -304,12 +260,6 @@ def test_evaluate_tells_the_accuracy_and_what_it_rejects_and_writes_a_report(str
     assert '12 would be rejected as "none of these"' in done.out
     assert "Of the other 0, none were classified correctly." in done.out
     assert json.loads(command("evaluate", strict, "photos", "--no-report", "--json").out)["accuracy_of_named"] is None
-
-
-def test_reports_are_called_after_the_folder_as_it_is(place, command, monkeypatch):
-    monkeypatch.chdir("photos")
-    assert command("evaluate", "../m.patchvote", ".").code == 0
-    assert (place / "m-photos.html").exists()
 
 
 def test_evaluate_says_whether_adapting_helped(place, command):
@@ -351,28 +301,12 @@ def test_add_teaches_a_new_class_in_place_and_forget_takes_it_back(place, comman
         assert (done.code, says in done.err) == (1, True)
 
 
-def test_forgetting_gives_the_model_of_a_fit_without_these_photos(place, command):
-    assert command("forget", "m.patchvote", "iris/0.jpg", "rose/[45]*", "--output", "less.patchvote").code == 0
-    for name in ("iris/0.jpg", "rose/4.jpg", "rose/5.jpg"):
-        (place / "photos" / name).unlink()
-    assert command("fit", "photos", "again.patchvote", *FIT).code == 0
-    ours, theirs = read_model("less.patchvote").scorer.arrays, read_model("again.patchvote").scorer.arrays
-    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
-
-
 def test_forgetting_a_photo_names_those_of_the_same_content_that_stay(place, command):
     shutil.copy("photos/iris/0.jpg", "photos/iris/twin.jpg")
     assert command("fit", "photos", "twice.patchvote", *FIT).code == 0
     done = command("forget", "twice.patchvote", "iris/0.jpg")
     assert (done.code, "with the same content: iris/twin.jpg." in done.err) == (0, True)
     assert "same content" not in command("forget", "twice.patchvote", "iris/1.jpg").err
-
-
-def test_adding_a_class_whose_name_differs_only_by_case_is_noticed(place, command):
-    shutil.copytree("photos/rose", "more/Iris")
-    for path in (place / "more/Iris").iterdir():
-        path.write_bytes(path.read_bytes() + b"\0")
-    assert "only by case or spaces: 'Iris' and 'iris'" in command("add", "m.patchvote", "more", "--no-cache").out
 
 
 def test_a_model_without_memory_is_small_and_learns_no_more(place, command):
@@ -386,11 +320,6 @@ def test_a_model_without_memory_is_small_and_learns_no_more(place, command):
         assert (refused.code, "without its memory (--no-memory)" in refused.err) == (1, True)
 
 
-def test_info_tells_what_a_model_is(place, command):
-    shown = command("info", "m.patchvote").out
-    assert all(part in shown for part in ("moment-ridge", "tiny.onnx", "95 % confidence", "iris (6), rose (6)"))
-
-
 def test_a_model_that_held_no_photo_out_rejects_none(place, command):
     for label in ("iris", "rose"):
         (place / "two" / label).mkdir(parents=True)
@@ -399,17 +328,3 @@ def test_a_model_that_held_no_photo_out_rejects_none(place, command):
     assert "no photo: none was held out" in command("info", "two.patchvote").out
     assert "none of these" not in command("predict", "two.patchvote", "photos").out
     assert command("predict", "two.patchvote", "photos", "--threshold", 0.1).code == 1
-
-
-def test_an_accuracy_of_before_names_classes_that_are_new_since():
-    added = [{"date": "", "images": {"lily": 2, "rose": 1}, "new_classes": ["lily"]}]
-    said = accuracy_of(About(held_out={"interval": [0.5, 0.9], "accuracy": 0.8, "images": 10}, added=added))
-    assert "That was measured before 3 photos were added (among them the new class lily)" in said
-
-
-def test_the_share_that_is_rejected_is_as_rough_as_the_photos_are_few(place):
-    model = read_model("m.patchvote")
-    for count, rough in ((50, " (with 50 photos held out, 1 to 13 %)"), (2000, "")):
-        familiarity = dataclasses.replace(model.familiarity, held_out=np.linspace(0, 1, count))
-        said = rejects(dataclasses.replace(model, familiarity=familiarity))
-        assert f"about 5 % of photos like those it learned from{rough}; more of photos unlike these" in said

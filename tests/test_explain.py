@@ -88,14 +88,6 @@ def test_pictures_are_made_again_but_no_other_file_is_replaced(place, command):
     assert "patchvote did not write" in done.err
 
 
-def test_pictures_are_called_like_their_photos(place, command):
-    odd = ['it\'s "q" & <b>', "-y", "100 %"]
-    for name in odd:
-        shutil.copy("photos/iris/1.jpg", place / f"{name}.jpg")
-    assert command("explain", "m.patchvote", *(f"./{name}.jpg" for name in odd)).code == 0
-    assert names(place / "evidence") == {f"{name}-evidence.png" for name in odd}
-
-
 # --- captions ---------------------------------------------------------------------------------------------------------
 
 
@@ -145,10 +137,3 @@ def test_an_installed_font_is_found_and_used(no_fonts):
     assert missing_sentence(["桜"]) is None
     assert Path(font_of("桜").path).name == "Sakura-Regular.ttf"
     assert np.array_equal(drawn("a桜b"), drawn("aWb"))
-
-
-def test_a_caption_that_is_too_long_keeps_its_end_even_of_thousands_of_characters():
-    ink = np.flatnonzero((drawn("long/" * 20 + "name.jpg", 120) < 128).any(axis=(0, 2)))
-    assert ink.max() <= 120
-    assert np.array_equal(drawn("short.jpg", 120), drawn("short.jpg", 300))
-    assert np.array_equal(drawn("x" * 4_000 + "/name.jpg", 120), drawn("x" * 40 + "/name.jpg", 120))

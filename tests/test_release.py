@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
-import json
 import re
 import shutil
 import subprocess
@@ -98,19 +97,6 @@ def test_every_dependency_has_a_lower_bound_and_the_version_a_place_in_the_chang
     assert "there is no extra 'nonsense'" in tool("oldest.py", "nonsense").stderr
     with pytest.raises(SystemExit, match="'numpy' has no lower bound"):
         load("oldest").constraints(["numpy"])
-
-
-def test_a_package_without_a_licence_is_an_error(tmp_path):
-    parts = [{"name": "b", "version": "2", "licenses": [{"license": {"id": "MIT"}}]}, {"name": "a", "version": "1"}]
-    path = tmp_path / "sbom.json"
-    path.write_text(json.dumps({"components": parts[:1]}))
-    assert "| b | 2 | MIT |" in tool("licences.py", path).stdout
-    path.write_text(json.dumps({"components": parts}))
-    listed = tool("licences.py", path)
-    assert listed.returncode == 1
-    assert "no licence is known of a" in listed.stderr
-    path.write_text(json.dumps({"components": [{"name": "a", "version": "1", "url": "file:///home/me/a.whl"}]}))
-    assert "names a path of this machine" in tool("licences.py", path).stderr
 
 
 def test_an_environment_that_is_too_large_is_refused():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -108,15 +107,6 @@ def test_models_are_listed_described_and_downloaded(served, surface_models):
     file = served.get("/v1/models/surfaces/file")
     assert file.content == (surface_models / "surfaces.patchvote").read_bytes()
     assert served.get("/v1/models/other").status_code == 404
-
-
-def test_requests_at_once_share_the_network_and_keep_their_answers(served, asked):
-    def ask(photo):
-        return served.post("/v1/predict?model=surfaces", files=files([photo])).json()
-
-    photos = [photo for photo in asked if photo[0] != "notes.txt"]
-    with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(ask, photos)) == [ask(photo) for photo in photos]
 
 
 class Gated(QuickNetwork):

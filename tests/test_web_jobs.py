@@ -211,15 +211,6 @@ def test_streams_are_counted_before_their_first_event_until_their_readers_have_g
     assert context.streams == 0
 
 
-def test_a_run_that_is_being_made_is_not_removed_by_another_that_is_complete(workspace):
-    with workspace.new_run() as first, workspace.new_run() as second:
-        for run in (second, first):
-            (run / "model.patchvote").write_bytes(b"model")
-            workspace.commit_run(run, "")
-    assert workspace.model_of(workspace.state.run).read_bytes() == b"model"
-    assert _runs(workspace) == [first.name]
-
-
 def test_models_that_are_opened_at_once_leave_one_of_them(served, surface_models):
     workspace, content = taught(served, {}), (surface_models / "surfaces.patchvote").read_bytes()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:

@@ -15,7 +15,6 @@ pytest.importorskip("fastapi")
 from helpers.waiting import wait_for
 from helpers.web import add, client, crops, events, files, learned, model_file, refusal, settings, submitted, taught
 from patchvote import ImageClassifier, PatchvoteError
-from patchvote.models.file import read_model
 from patchvote.networks import load
 from patchvote.networks.onnx_file import write_network
 from patchvote.web.app import make_app
@@ -215,32 +214,6 @@ def test_pictures_are_upright_jpegs_of_bounded_size(home, workspace):
         assert (shown.format, shown.size) == ("JPEG", size)
         assert shown.getpixel((10, 10))[2] > 150  # the left half is on top now
         assert not shown.getexif()
-
-
-def test_a_reload_loses_nothing_until_the_workspace_is_removed(home, workspace, surfaces):
-    at = f"/v1/workspaces/{workspace}"
-    add(home, workspace, surfaces["brick"], class_name="brick")
-    with client(settings(home.folder.parent)) as other:  # reads everything from the disk
-        for path in (at, f"{at}/photos"):
-            assert other.get(path).json() == home.get(path).json()
-    assert home.delete(at).status_code == 204
-    assert home.get(at).status_code == 404
-    assert not (home.folder / workspace).exists()
-
-
-def test_the_voter_can_be_chosen_and_the_model_holds_no_path_of_the_machine(home, surfaces, real_photos, tmp_path):
-    workspace = taught(home, {name: photos[:3] for name, photos in surfaces.items()})
-    assert learned(home, workspace, voter="nbnn", budget=0)["status"] == "done"
-    file = home.get(f"/v1/models/{workspace}/file").content
-    assert str(home.folder.parent).encode() not in file
-    (tmp_path / "m.patchvote").write_bytes(file)
-    model = read_model(tmp_path / "m.patchvote")
-    assert (model.kind, model.classes) == ("nbnn", tuple(surfaces))
-    at = f"/v1/workspaces/{workspace}/photos"
-    photo = add(home, workspace, crops(real_photos, "brick", 1, 9))["added"][0]["id"]
-    matches = home.get(f"{at}/{photo}/evidence?label=grass").json()["matches"]
-    grass = {photo["id"] for photo in home.get(f"{at}?class=c2").json()["photos"]}
-    assert {match["image"].split("/")[-2] for match in matches} <= grass
 
 
 def test_a_model_of_the_server_with_a_network_beside_it_is_asked_and_taught_in_a_workspace(

@@ -192,15 +192,6 @@ def test_an_archive_of_answers_holds_no_name_twice_and_none_that_leads_elsewhere
     assert "\n'=cmd.png" in served.get(f"{at}/answers.csv").text.replace("\r", "")
 
 
-def test_workspaces_are_known_by_ids_that_nobody_can_guess(home):
-    ids = {taught(home, {}) for _ in range(20)}
-    assert len({one[:8] for one in ids}) == 20
-    assert all(re.fullmatch(r"[0-9a-f]{32}", one) for one in ids)
-    paths = home.get("/openapi.json").json()["paths"]
-    assert list(paths["/v1/workspaces"]) == ["post"]  # there is no list of them
-    assert home.get("/v1/models").json() == {"models": []}
-
-
 def test_a_photo_of_one_workspace_is_not_reached_through_another(home, workspace, surfaces):
     photo, other = add(home, workspace, surfaces["brick"][:1])["added"][0]["id"], taught(home, {})
     for which in ("thumbnail", "image", "evidence"):
