@@ -6,10 +6,12 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
@@ -92,19 +94,54 @@ def test_kill_9_while_learning_loses_nothing_that_was_taught_and_ctrl_c_ends_the
     assert (tmp_path / "errors").read_text() == "Ctrl-C ends it; what was taught is kept.\n"
 
 
-def test_photos_that_were_written_but_not_named_and_half_runs_are_removed(tmp_path, surfaces):
+def test_what_no_request_finished_is_set_aside_and_half_runs_are_removed(tmp_path, surfaces):
     with client(settings(tmp_path)) as home:
         workspace = taught(home, {"brick": surfaces["brick"][:2]})
     folder = tmp_path / "workspaces" / workspace
     named = {path.name for path in (folder / "photos").iterdir()}
-    (folder / "photos" / ("ab" * 32)).write_bytes(b"half")
+    (folder / "photos" / ("ab" * 32)).write_bytes(b"not named")
     (folder / "runs" / ("cd" * 16)).mkdir(parents=True)
     (folder.parent / ("ef" * 16)).mkdir()  # a workspace without a state
     with client(settings(tmp_path)) as home:
         assert home.get(f"/v1/workspaces/{workspace}").json()["photos"] == 2
     assert {path.name for path in (folder / "photos").iterdir()} == named
+    assert (folder / "aside" / "photos" / ("ab" * 32)).read_bytes() == b"not named"
     assert list((folder / "runs").iterdir()) == []
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_no_flipped_bit_of_a_state_loses_a_photo_or_the_model(tmp_path, surfaces, surface_models):
+    with client(settings(tmp_path)) as home:
+        content = (surface_models / "surfaces.patchvote").read_bytes()
+        workspace = home.post("/v1/models", files=model_file(content)).json()["id"]
+        add(home, workspace, surfaces["brick"][:3])
+        last = home.get(f"/v1/workspaces/{workspace}").json()
+    folder = tmp_path / "workspaces" / workspace
+    whole, before = (
+        {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()},
+        folder / "state-before.json",
+    )
+    rng = np.random.default_rng(0)
+    for bit in rng.integers(0, 8 * len(whole[folder / "state.json"]), 300):
+        damaged = bytearray(whole[folder / "state.json"])
+        damaged[bit // 8] ^= 1 << bit % 8
+        (folder / "state.json").write_bytes(damaged)
+        found = Workspaces(tmp_path / "workspaces", settings(tmp_path).limits).get(workspace)
+        assert found.state.version == last["version"] - 1
+        found.model_of(found.state.run).read_bytes()
+        kept = {path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        assert set(whole.values()) - {whole[folder / "state.json"]} <= kept
+        shutil.rmtree(folder / "aside")
+        for path, data in whole.items():
+            path.write_bytes(data)
+    before.write_bytes(b"{}")
+    (folder / "state.json").write_bytes(b"{}")
+    with pytest.raises(Problem, match="damaged"):
+        Workspaces(tmp_path / "workspaces", settings(tmp_path).limits).get(workspace)
+    assert {path.read_bytes() for path in folder.rglob("*/*") if path.is_file()} >= set(whole.values()) - {
+        whole[folder / "state.json"],
+        whole[before],
+    }
 
 
 def test_an_error_in_the_middle_of_a_change_leaves_the_workspace_as_it_was(tmp_path):
@@ -161,7 +198,8 @@ def test_a_damaged_file_keeps_nobody_from_the_rest(tmp_path, surfaces, surface_m
     (model,) = (tmp_path / "workspaces" / workspace).glob("runs/*/model.patchvote")
     model.write_bytes(content[:1000])
     folder = tmp_path / "workspaces" / other
-    (folder / "state.json").write_text('{"id": "')
+    for name in ("state.json", "state-before.json"):
+        (folder / name).write_text('{"id": "')
     with client(settings(tmp_path)) as home:
         at = f"/v1/workspaces/{workspace}"
         state = home.get(at).json()

@@ -161,7 +161,7 @@ def test_a_path_in_a_name_leads_nowhere(home, workspace, surfaces, name):
     assert added.status_code in (200, 422)  # 422: a folder whose name cannot be that of a class
     assert {path for path in data.rglob("*") if "workspaces" not in path.parts} == before
     stored = [path.name for path in (home.folder / workspace).rglob("*") if path.is_file()]
-    assert all(re.fullmatch(r"[0-9a-f]{64}|state\.json", own) for own in stored)
+    assert all(re.fullmatch(r"[0-9a-f]{64}|state(-before)?\.json", own) for own in stored)
     for photo in added.json().get("added", []):
         assert "/" not in photo["name"]
         assert len(photo["name"]) <= 200

@@ -1,14 +1,16 @@
 """Workspaces on disk: what a user taught is complete after every request, whatever ends the server.
 
-    workspaces/ID/state.json             classes, photos, answers: replaced as a whole, and never half written
+    workspaces/ID/state.json             checksum; classes, photos, answers: replaced as a whole, and never half written
+    workspaces/ID/state-before.json      the same before the last change: it is used if the state is damaged
     workspaces/ID/photos/DIGEST          content of a photo
     workspaces/ID/thumbnails/DIGEST      small JPEG
     workspaces/ID/runs/RUN/              model, report and names of one learning
     workspaces/ID/bags/                  cache of bags
+    workspaces/ID/aside/                 files that the state did not name when the workspace was opened
 
-Ids are random, and files are named by their content, so that no name from a client is ever part of a path. The state
-names the run whose model is the present one: files of a run that was not finished, and photos that the state does not
-name, are removed when the workspace is next opened.
+Ids are random, and files are named by their content, so that no name from a client is ever part of a path. A request
+alone decides what is removed: what the state does not name when a workspace is opened is set aside, and a workspace is
+removed under another name, so that a folder without a state is never taken for one that was to be removed.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import copy
 import dataclasses
 import hashlib
 import json
+import logging
 import re
 import secrets
 import shutil
@@ -30,16 +33,19 @@ from pathlib import Path
 from typing import Any
 
 from ..photos.find import Photo
-from ..utils.files import read_bytes, write_atomically
+from ..utils.files import file_digest, read_bytes, write_atomically
 from ..voters.scorer import MAX_NAME
 from ..voters.votes import NONE
 from .problems import Problem, missing
 from .settings import Limits
 
+_LOG = logging.getLogger(__name__)
 _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_STATE = 1 << 28  # bytes of state.json; far more than the limits of a workspace allow
 _RECENT = 64  # requests whose workspaces are kept in memory
 _EMPTY_SECONDS = 86_400.0  # after which a workspace without photos and model is removed
+_REMOVED = "removed-"  # first part of the name of a workspace that is being removed
+_STATES = ("state.json", "state-before.json")
 
 
 @dataclasses.dataclass
@@ -177,11 +183,19 @@ class Workspace:
             try:
                 yield changed
                 changed.version += 1
-                write_atomically(self.folder / "state.json", [json.dumps(dataclasses.asdict(changed)).encode()])
+                self._write(changed)
             except BaseException:
                 self.remove_files(changed.photos)  # those that were to be added
                 raise
             self.state = changed
+
+    def _write(self, state: State) -> None:
+        """Write a state; the present one is kept beside it."""
+        path, before = (self.folder / name for name in _STATES)
+        if path.exists():
+            write_atomically(before, [path.read_bytes()])
+        content = json.dumps(dataclasses.asdict(state)).encode()
+        write_atomically(path, [hashlib.sha256(content).hexdigest().encode(), b"\n", content])
 
     def photo(self, record: PhotoRecord) -> Photo:
         """Return a photo of the workspace, for a model."""
@@ -192,7 +206,7 @@ class Workspace:
         for part, data in (("photos", content), ("thumbnails", thumbnail)):
             path = self.folder / part / digest
             path.parent.mkdir(exist_ok=True)
-            if not path.exists():
+            if not path.exists() or (part == "photos" and file_digest(path) != digest):  # damaged on the disk
                 write_atomically(path, [data])
 
     def remove_files(self, photos: Iterable[str]) -> None:
@@ -287,7 +301,7 @@ class Workspaces:
             workspace = self._alive.get(name)
             if workspace is None:
                 folder = self._folder / name
-                if not _ID.fullmatch(name) or not (folder / "state.json").exists():
+                if not _ID.fullmatch(name) or not any((folder / state).exists() for state in _STATES):
                     raise missing("workspace")
                 workspace = self._alive[name] = _opened(folder)
             self._recent.append(workspace)
@@ -300,17 +314,21 @@ class Workspaces:
             if workspace is not None:
                 workspace.is_removed = True  # from now on, nobody changes it
             self._alive.pop(name, None)
-            (self._folder / name / "state.json").unlink(missing_ok=True)  # from now on, it does not exist
-        shutil.rmtree(self._folder / name, ignore_errors=True)  # may take long: other workspaces do not wait for it
+            removed = self._folder / f"{_REMOVED}{name}"
+            with contextlib.suppress(FileNotFoundError):
+                (self._folder / name).rename(removed)  # from now on, it does not exist
+        shutil.rmtree(removed, ignore_errors=True)  # may take long: other workspaces do not wait for it
 
     def _sweep(self) -> None:
-        """Remove folders without a state, which a killed server left, and old workspaces without photos and model."""
-        for folder in filter(lambda folder: _ID.fullmatch(folder.name), self._folder.iterdir()):
+        """Remove workspaces whose removal was not finished, and old ones without photos and model."""
+        for folder in self._folder.iterdir():
             with contextlib.suppress(OSError):
                 is_old = time.time() - folder.stat().st_mtime > _EMPTY_SECONDS
-                is_empty = not (folder / "photos").exists() and not (folder / "runs").exists()
-                if not (folder / "state.json").exists() or (is_old and is_empty):
+                is_empty = {path.name for path in folder.iterdir()} <= {*_STATES, "bags"}
+                if folder.name.startswith(_REMOVED) or (_ID.fullmatch(folder.name) and is_old and is_empty):
                     shutil.rmtree(folder, ignore_errors=True)
+                elif _ID.fullmatch(folder.name):
+                    folder.rmdir()  # if it is empty: a workspace that was not finished
 
 
 def new_id() -> str:
@@ -319,18 +337,41 @@ def new_id() -> str:
 
 
 def _opened(folder: Path) -> Workspace:
-    """Read a workspace, and remove what was not finished when the server last ended."""
-    try:
-        values = json.loads(read_bytes(folder / "state.json", _MAX_STATE))
-        photos = {photo: PhotoRecord(**record) for photo, record in values["photos"].items()}
-        state = State(**values | {"photos": photos})
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    """Read a workspace, and set aside what its state does not name, since a request or a learning was not finished."""
+    state = _read(folder / _STATES[0])
+    if state is None and (state := _read(folder / _STATES[1])) is not None:
+        _set_aside(folder, _STATES[0])  # or it would be kept in the place of the good one
+    if state is None:
         words = "what this workspace remembers is damaged on the disk. Its folder holds its photos until it is removed."
-        raise Problem(500, "damaged", words) from None
+        raise Problem(500, "damaged", words)
     if state.id != folder.name:  # a copy of another
         raise missing("workspace")
     for part, named in (("photos", state.photos), ("thumbnails", state.photos), ("runs", (state.run, state.base))):
         for path in (folder / part).glob("[0-9a-f]*"):
-            if path.name not in named:
-                shutil.rmtree(path) if part == "runs" else path.unlink()
+            if part == "runs" and not (path / "model.patchvote").exists():
+                shutil.rmtree(path)  # a learning that was not finished
+            elif path.name not in named:
+                _set_aside(folder, f"{part}/{path.name}")
     return Workspace(folder, state)
+
+
+def _set_aside(folder: Path, name: str) -> None:
+    """Move a file or folder of a workspace into its folder `aside`, and list it in the log."""
+    with contextlib.suppress(FileNotFoundError):
+        target = folder / "aside" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).replace(target)
+        _LOG.warning("workspace %s: %s was set aside, into its folder aside/", folder.name, name)
+
+
+def _read(path: Path) -> State | None:
+    """Read a state; None if it is missing or damaged."""
+    try:
+        checksum, content = read_bytes(path, _MAX_STATE).split(b"\n", 1)
+        if hashlib.sha256(content).hexdigest().encode() != checksum:
+            return None
+        values = json.loads(content)
+        photos = {photo: PhotoRecord(**record) for photo, record in values["photos"].items()}
+        return State(**values | {"photos": photos})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
