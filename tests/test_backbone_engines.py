@@ -110,20 +110,6 @@ def test_a_network_of_another_package_is_loaded_by_its_name_and_options(package)
     assert load(f"{EMBEDDED[0]}+colours").spec.dim == 1280 + 4
 
 
-def test_it_works_in_every_command_from_fit_to_evaluate(package, photo_folder, tmp_path, command):
-    model, photo = tmp_path / "m.patchvote", next((photo_folder / "brick").iterdir())
-    name = "colours?power=0.5"
-    for words in (
-        ("fit", photo_folder, model, "--no-report"),
-        ("predict", model, photo),
-        ("explain", model, photo, "-o", tmp_path / "evidence.png"),
-        ("evaluate", model, photo_folder, "--no-report"),
-    ):
-        done = command(*words, "--network", name)
-        assert done.code == 0, done.err
-    assert name in command("info", model).out
-
-
 def test_a_model_file_that_names_it_does_not_load_it_until_the_user_repeats_the_name(package, photo_folder, tmp_path):
     classifier = ImageClassifier(Recipe("colours", Dense((64,))), cache=False).fit(photo_folder)
     classifier.save(tmp_path / "m.patchvote")

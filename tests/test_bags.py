@@ -4,37 +4,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from patchvote import Bags
-
-
-@st.composite
-def some_bags(draw: st.DrawFn) -> list[np.ndarray]:
-    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
-    rng = np.random.default_rng(draw(st.integers(0, 99)))
-    return [rng.normal(size=(size, 3)).astype(np.float32) for size in sizes]
-
-
-@given(some_bags(), st.data())
-def test_choosing_bags_is_choosing_from_the_list(arrays, data):
-    bags = Bags.of(arrays)
-    assert len(bags) == len(arrays)
-    chosen = data.draw(st.lists(st.integers(-len(arrays), len(arrays) - 1), max_size=8))
-    for bag, index in zip(bags[np.array(chosen, dtype=int)], chosen, strict=True):
-        np.testing.assert_array_equal(bag.values, arrays[index])
-    cut = data.draw(st.slices(len(arrays)))
-    assert [bag.values.tolist() for bag in bags[cut]] == [array.tolist() for array in arrays[cut]]
-    mask = np.array([index % 2 == 0 for index in range(len(arrays))])
-    assert [bag.values.tolist() for bag in bags[mask]] == [array.tolist() for array in arrays[::2]]
-
-
-@given(some_bags())
-def test_means_are_the_means_of_each_bag(arrays):
-    bags = Bags.of(arrays)
-    np.testing.assert_allclose(bags.means(), [array.mean(axis=0) for array in arrays], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(bags.means(bags.values[:, 0]), [array[:, 0].mean() for array in arrays], atol=1e-6)
 
 
 def three_bags() -> Bags:

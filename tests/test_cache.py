@@ -9,15 +9,12 @@ import random
 import shutil
 import stat
 import time
-import tracemalloc
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from helpers.full_disk import full_disk
@@ -107,15 +104,6 @@ def test_what_is_yielded_does_not_depend_on_the_cache(photos, cache, kept, monke
             assert_same(kept.of(item.whole), item.bag)
 
 
-@pytest.mark.parametrize("kept", KINDS)
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 9), st.integers(1, 6), st.randoms(use_true_random=False))
-def test_what_is_read_again_is_what_was_kept(kept, n, dim, chance):
-    rng = np.random.default_rng(chance.randrange(1000))
-    bag = Bags(rng.normal(0, 100, (n, dim)).astype(np.float32), [0, n], rng.random((n, 4)), rng.integers(0, 3, n))
-    assert_same(kept.unpack(kept.pack(kept.of(bag))), kept.of(bag))
-
-
 def test_a_run_that_was_stopped_is_continued_and_then_asks_the_network_for_nothing(photos, cache, network):
     stream = described(find_photos(photos), Extractor(QUICK, backbone=QuickNetwork(), jobs=1), cache=cache)
     for _ in range(4):
@@ -148,13 +136,6 @@ def test_a_photo_is_known_by_its_content_alone(photos, cache, network):
     os.utime(moved / "copy.png", ns=(status.st_atime_ns, status.st_mtime_ns))  # as a copying program may
     same_items(run(moved, cache, network), run(moved, False))
     assert network.calls == 1
-
-
-def test_images_in_memory_are_known_again_by_their_content_in_whatever_order(photos, cache, network):
-    images = [Image.open(path) for path in sorted(photos.rglob("*.png"))]
-    run([np.array(image) for image in images], cache)
-    run(images[::-1], cache, network)
-    assert network.calls == 0
 
 
 def test_another_recipe_network_or_way_to_keep_bags_never_shares(photos, cache):
@@ -238,17 +219,6 @@ def test_torn_files_files_of_other_photos_and_other_contents_are_made_again_and_
     assert sentence.startswith("6 files of the cache were damaged and made again: ")
     assert sum(path.name in sentence for path in files(cache)) == 3
     assert damage([]) == []
-
-
-def test_a_file_that_is_far_too_large_is_not_read_but_made_again(photos, cache):
-    expected = run(photos, cache)
-    first = files(cache)[0]
-    os.truncate(first, 40 << 30)  # a sparse file
-    tracemalloc.start()
-    same_items(run(photos, cache), expected)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert (first.stat().st_size < 1 << 20, peak < 100e6) == (True, True)
 
 
 # --- several processes -----------------------------------------------------------------------------------------------
@@ -387,14 +357,6 @@ def test_files_and_folders_are_for_their_owner_alone(photos, cache):
         os.umask(before)
     for path in (cache, *cache.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
-
-
-def test_a_file_in_the_place_of_the_cache_is_warned_of_once_and_done_without(photos, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.warns(CacheWarning, match="cannot be written .*: the work is done without it") as warned:
-        found = run(photos, tmp_path / "file" / "cache")
-    assert len(warned) == 1
-    same_items(found, run(photos, False))
 
 
 def test_a_full_disk_is_warned_of_once_and_done_without(photos, cache):

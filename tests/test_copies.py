@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -91,17 +90,6 @@ def test_photos_are_compared_in_blocks_as_if_at_once(monkeypatch):
     assert at_once.tolist() == [*range(60), *range(40)]
 
 
-def test_photos_that_are_all_alike_are_linked_in_little_memory(monkeypatch):
-    monkeypatch.setattr(copies, "_ROWS", 64)
-    photos = unit(1 + np.random.default_rng(0).random((5000, 192), np.float32) / 1000)
-    tracemalloc.start()
-    groups = groups_of_layouts(photos, range(5000))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert not groups.any()
-    assert peak < 150e6  # all pairs would take 200 MB, and twice that while they are put together
-
-
 @pytest.mark.parametrize("count", [30, 120, 900])
 def test_copies_stay_on_one_side_of_every_split(count):
     rng = np.random.default_rng(0)
@@ -121,15 +109,6 @@ def test_copies_stay_on_one_side_of_every_split(count):
 
 def relabelled(groups):
     return np.array([np.flatnonzero(groups == group)[0] for group in groups])
-
-
-def test_no_class_loses_all_its_photos_because_copies_of_them_stand_in_another():
-    labels = np.array([0, 0, 0, 0, 1, 1])
-    groups = np.array([0, 1, 2, 3, 0, 1])
-    for seed in range(20):
-        keep, out = hold_out(np.arange(6), labels, 0.5, seed, groups)
-        assert set(labels[keep]) == {0, 1}
-        assert not set(groups[keep]) & set(groups[out])
 
 
 def test_copied_photos_do_not_flatter_the_accuracy(arbitrary, tmp_path):
@@ -168,19 +147,6 @@ def test_copies_are_named_by_fit_in_json_card_and_report(arbitrary, tmp_path, co
     assert "again.png ~ a/astronaut.png" in command("info", tmp_path / "m.patchvote", "--card").out
     told = json.loads(command(*words, "--json", "--force").out)["copies"]
     assert (told["groups"], told["in_several_classes"]) == (2, 1)
-
-
-def test_a_class_of_copies_alone_is_said_to_be_unmeasured(arbitrary, tmp_path, command):
-    photos = shutil.copytree(arbitrary, tmp_path / "photos")
-    (photos / "c").mkdir()
-    for index in range(4):
-        shutil.copy(photos / "a" / "coffee.png", photos / "c" / f"{index}.png")
-    (photos / "a" / "coffee.png").unlink()
-    done = command("fit", photos, tmp_path / "m.patchvote", "--network", network_in(tmp_path), "--no-cache")
-    assert (
-        "This says nothing of c (all its photos look alike): a class is measured on photos of it that are held out"
-        in done.out
-    )
 
 
 def test_many_groups_are_counted_and_the_first_are_named():

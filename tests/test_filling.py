@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import multiprocessing
 import os
 import random
@@ -129,26 +128,6 @@ def test_a_photo_that_has_become_unreadable_is_forgotten_and_those_that_were_not
     assert len(Store.open(tmp_path / "store")) == 39
 
 
-def test_a_clock_that_went_back_does_not_bring_back_old_bags(photos, tmp_path, extractor, monkeypatch):
-    fill(tmp_path / "store", photos, extractor)
-    victim = sorted(photos.rglob("*.png"))[0]
-    Image.new("RGB", (70, 70), "red").save(victim)
-    real = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * 10**9)
-    assert fill(tmp_path / "store", photos, extractor).extracted == 1
-    fill(tmp_path / "fresh", photos, extractor)
-    assert_same_store(Store.open(tmp_path / "store"), Store.open(tmp_path / "fresh"))
-
-
-def test_the_path_of_a_network_may_change_and_its_content_may_not(photos, tmp_path, tiny_network, monkeypatch):
-    sampling = Dense(sides=(64,))
-    (tmp_path / "net.toml").write_text('output = "features"')
-    shutil.copy(tiny_network, tmp_path / "net.onnx")
-    fill(tmp_path / "store", photos, Extractor(Recipe(str(tmp_path / "net.onnx"), sampling)))
-    monkeypatch.chdir(tmp_path)
-    assert fill("store", photos, Extractor(Recipe("net.onnx", sampling))).kept == 40
-
-
 def test_one_hopeless_item_does_not_end_the_run(photos, tmp_path, extractor):
     data = next(photos.rglob("*.jpg")).read_bytes()
     truncated = Image.open(io.BytesIO(data[: len(data) // 2]))
@@ -232,33 +211,6 @@ def test_a_damaged_bag_is_not_taken_over_for_a_photo_that_was_moved(photos, tmp_
         store.load()
     path.unlink()
     assert counts(fill(tmp_path / "store", photos, extractor)) == (39, 1, 0, 0)
-
-
-def test_a_shard_with_settings_of_a_later_version_is_not_taken_for_damaged(photos, tmp_path, extractor, monkeypatch):
-    fill(tmp_path / "store", photos / "brick", extractor)
-    with monkeypatch.context() as patch:
-        recipe = json.loads(QUICK.to_json())
-        recipe["sampling"]["sides_of_the_future"] = 3
-        patch.setattr(Recipe, "to_json", lambda self: json.dumps(recipe))
-        fill(tmp_path / "store", photos / "grass", extractor)
-    assert counts(fill(tmp_path / "store", photos / "brick", extractor)) == (0, 10, 0, 0)
-    store = Store.open(tmp_path / "store")
-    assert len(store) == 10
-    assert "metadata this version does not understand" in store.damaged[0]
-
-
-def test_the_leavings_of_a_dead_process_are_cleared_and_those_of_a_living_one_are_not(photos, tmp_path, extractor):
-    from patchvote.utils.files import temporary_file
-
-    store = tmp_path / "store"
-    store.mkdir()
-    left = store / f".writing-{'0' * 32}"
-    left.touch()  # nobody holds its lock
-    os.utime(left, (0, 0))
-    with temporary_file(store, lambda path: None) as (path, _):
-        os.utime(path, (0, 0))
-        fill(store, photos, extractor)
-        assert {path.name for path in store.iterdir() if path.name.startswith(".")} == {path.name}
 
 
 @pytest.mark.slow

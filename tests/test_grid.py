@@ -59,15 +59,6 @@ def test_the_working_image_has_a_longest_side_of_200_px_and_room_for_the_largest
     assert width / height == pytest.approx(image[0] / image[1], rel=0.02)
 
 
-@given(image_sizes())
-def test_strides_are_about_even_in_both_directions(image):
-    patch = Patch(count=400, levels=1)
-    boxes, level = patch.pixel_boxes(*patch.working_size(*image))
-    boxes = boxes[level == 1]
-    across, down = (np.diff(np.unique(boxes[:, axis])).mean() for axis in (0, 1))
-    assert 0.6 < across / down < 1 / 0.6
-
-
 def costs(free: tuple[int, int], count: float) -> dict[tuple[int, int], float]:
     """What each number of columns and rows that reaches both borders costs: uneven strides, and a wrong number."""
     found = {}

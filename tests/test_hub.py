@@ -16,8 +16,8 @@ import torch
 
 from helpers.hub_networks import DINO, TIMM, Only, convnet, exported, repository, vit, vit_file
 from patchvote import Dense, Extractor, NetworkError, Recipe
-from patchvote.networks import graph_of, load, load_pinned
-from patchvote.networks.hub import HubName, described, read_settings
+from patchvote.networks import load, load_pinned
+from patchvote.networks.hub import described, read_settings
 from patchvote.networks.names import CachedName
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
@@ -125,16 +125,6 @@ def test_among_several_outputs_the_user_says_which(hub):
     for name, says in (("hf:tiny/two", r"\(early, late\)"), ("hf:tiny/two?output=none", "no tensor 'none'")):
         with pytest.raises(NetworkError, match=says):
             load(name)
-
-
-def test_the_graph_of_a_network_computes_what_the_network_does(hub):
-    import onnxruntime
-
-    hub.push("tiny/vit", repository(exported(vit(), *BOTH, half=True), DINO))
-    model, spec = graph_of("hf:tiny/vit")
-    session = onnxruntime.InferenceSession(model.SerializeToString())
-    found = session.run(None, {session.get_inputs()[0].name: spec.preprocessing(IMAGES)})[0]
-    np.testing.assert_allclose(found.transpose(0, 2, 3, 1), load("hf:tiny/vit")(IMAGES), atol=1e-3)
 
 
 # --- downloading ------------------------------------------------------------------------------------------------------
@@ -245,15 +235,6 @@ def test_the_image_tower_comes_before_a_graph_that_takes_text(hub):
     assert "/onnx/vision_model.onnx?" in load("hf:tiny/clip").spec.name
 
 
-def test_a_connection_that_breaks_leaves_nothing_half_behind(hub, tiny, quick, tmp_path):
-    hub.breaks = True
-    with pytest.raises(NetworkError, match="cannot be read from the hub"):
-        load(tiny)
-    assert not list(tmp_path.rglob("snapshots/**/*.onnx"))
-    hub.breaks = False
-    assert load(tiny).spec.dim == 24
-
-
 def test_without_a_connection_the_cache_is_used_and_else_the_reason_is_given(tiny, quick, monkeypatch):
     name = load_pinned(tiny)[1]
     url = "http://127.0.0.1:9/{repo_id}/{revision}/{filename}"  # nobody listens there
@@ -267,11 +248,6 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(NetworkError, match=r"pip install 'patchvote\[hub\]'"):
         load("hf:tiny/other")
-
-
-def test_a_name_is_written_as_it_is_read():
-    for name in ("hf:a/b", "hf:a/b@v1", "hf:a/b/x/y.onnx", "hf:a/b@v1/y.onnx?size=3&stride=4"):
-        assert str(HubName.parse(name)) == name
 
 
 # --- how pixels become the input --------------------------------------------------------------------------------------

@@ -94,15 +94,6 @@ def test_a_name_in_a_model_that_is_not_pinned_is_not_followed_even_if_it_is_cach
         assert hub.asked == []
 
 
-def test_a_model_asked_for_with_another_commit_says_which_it_was_made_with(hub, network, tmp_path):
-    backbone = load(network)
-    write_model(model_of(backbone.spec.name, backbone.spec.fingerprint, 24), tmp_path / "m.patchvote")
-    hub.push("tiny/vit", repository(vit_file(), DINO))
-    with pytest.raises(ModelError, match=f"the network that it was made with: {backbone.spec.name[:40]}"):
-        ImageClassifier.load(tmp_path / "m.patchvote", network=network)
-    assert ImageClassifier.load(tmp_path / "m.patchvote").recipe.network == backbone.spec.name
-
-
 def test_a_network_of_one_size_is_said_to_see_photos_at_one_scale(hub, photo_folder, tmp_path, command):
     hub.push("tiny/fixed", repository(vit_file(free=False), DINO))
     done = command("fit", photo_folder, tmp_path / "m.patchvote", "--network", "hf:tiny/fixed", "--no-report")

@@ -137,24 +137,6 @@ def test_no_command_follows_such_a_name_and_each_shows_the_line_to_type(trap, ph
     assert untouched(trap)
 
 
-def test_the_line_that_is_shown_works_for_a_network_of_the_users_own(photo_folder, tmp_path, monkeypatch, command):
-    pytest.importorskip("torch")
-    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
-    name = "torch:helpers.torch_models:residual@last?size=64"
-    classifier = ImageClassifier(Recipe(name, Dense((64,))), cache=False).fit(photo_folder)
-    classifier.save(tmp_path / "m.patchvote")
-    photo = next((photo_folder / "brick").iterdir())
-    line = shlex.split(command("predict", tmp_path / "m.patchvote", photo).err.splitlines()[-1])
-    done = command(*line[1:])
-    expected = next(classifier.answers([photo]))
-    assert f",{expected.likeliest},{round(expected.likeliest_probability, 4)}," in done.out
-    again = ImageClassifier.load(tmp_path / "m.patchvote", network=name)
-    np.testing.assert_array_equal(again.predict_proba([photo]), classifier.predict_proba([photo]))
-    with pytest.raises(ModelError, match="not taken from a file"):
-        export_model(read_model(tmp_path / "m.patchvote"), tmp_path / "m.onnx")
-    export_model(read_model(tmp_path / "m.patchvote"), tmp_path / "m.onnx", network=name)
-
-
 def test_an_onnx_file_beside_the_model_is_its_network_if_the_fingerprint_is_right(tmp_path, photo_folder):
     path = tmp_path / "m.patchvote"
     net = write_tiny_network(tmp_path / "net.onnx")
@@ -222,11 +204,6 @@ def test_a_store_names_its_network_but_does_not_load_it(trap, photo_folder, tiny
         with pytest.raises(NetworkError, match="it is not taken from a file"):
             use(store.recipe)
     assert untouched(trap)
-
-
-def test_embedded_networks_are_loaded_wherever_their_name_stands():
-    named = Recipe.from_json(Recipe("efficientnet-lite0", Dense((64,))).to_json())
-    assert Extractor(named).backbone.spec.dim == 1280
 
 
 def test_a_name_that_joins_many_networks_is_refused():

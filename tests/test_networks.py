@@ -7,7 +7,6 @@ import importlib.util
 import os
 import pickle
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -178,22 +177,6 @@ def test_networks_that_look_at_different_places_cannot_be_joined(tmp_path):
     for other in (tiny(tmp_path / "v.onnx", "vector"), tiny(tmp_path / "f.onnx", shape=("n", 3, 64, 96))):
         with pytest.raises(NetworkError, match="do not look at the same places"):
             load(f"{path}+{other}")
-
-
-def test_a_device_asks_for_its_provider_first_and_the_cpu_for_the_rest(monkeypatch):
-    import onnxruntime
-
-    asked = []
-
-    def session(graph, options, providers):
-        asked.append(providers)
-        return mock.Mock(get_providers=lambda: providers, get_outputs=lambda: [mock.Mock()])
-
-    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
-    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
-    load("efficientnet-lite0", device="cuda")
-    assert asked == [providers]
 
 
 def test_a_device_whose_driver_does_not_start_is_not_replaced_by_the_cpu_in_silence(monkeypatch):

@@ -8,13 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from PIL import Image
 
 from conftest import tiny_weights, write_tiny_network
-from patchvote import Dense, Extractor, NetworkError, Photo, Recipe
+from patchvote import Dense, Extractor, NetworkError, Recipe
 from patchvote.networks import load, open_onnx
-from patchvote.networks.graph import all_nodes, inputs_of, needed_for, nodes_of
-from patchvote.photos.decode import load_image
 from patchvote.utils.onnx_graph import GraphBuilder
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
@@ -167,53 +164,7 @@ def test_files_that_are_no_networks_are_refused(tmp_path):
             load(str(tmp_path / name))
 
 
-@pytest.mark.data
-def test_a_places_network_in_onnx_runs_with_its_toml(data, tmp_path):
-    source = data.parent / "weights" / "squeezenet_places365.onnx"
-    if not source.exists():
-        pytest.skip("the Places network is not here")
-    (tmp_path / "places.onnx").write_bytes(source.read_bytes())
-    (tmp_path / "places.toml").write_text(
-        'color = "BGR"\nmean = [105.448, 113.767, 116.285]\nscale = 255\nsize = 224\noutput = "logits365"\n'
-    )
-    categories = [line.split()[0] for line in (data.parent / "weights" / "categories_places365.txt").open()]
-    net, hits = load(str(tmp_path / "places.onnx")), 0
-    for path in sorted((data / "scene15" / "bedroom").iterdir())[:20]:
-        image = load_image(Photo(path.name, path)).resize((224, 224), Image.Resampling.BICUBIC)
-        top5 = np.argsort(-net(np.asarray(image)[None])[0])[:5]
-        hits += any("bed" in categories[index] or "hotel_room" in categories[index] for index in top5)
-    assert hits >= 12
-
-
 # --- graphs -----------------------------------------------------------------------------------------------------------
-
-
-def answers(model: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:
-    import onnxruntime
-
-    onnx.checker.check_model(model, full_check=True)
-    return onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
-
-
-def test_a_graph_computes_what_its_building_reads_like():
-    graph = GraphBuilder()
-    centred = graph.node("Sub", graph.cast("photo", "FLOAT"), graph.constant([1.0, 2.0, 3.0]))
-    graph.name(graph.sum(centred, 1), "kept")
-    graph.name(graph.sum(centred, 1, keep=False), "dropped")
-    graph.node("Gather", centred, graph.ints(1, 0), output="turned", axis=0)
-    model = graph.model(
-        "small",
-        {"photo": ["n", 3]},
-        {"kept": ["n", 1], "dropped": ["n"], "turned": [2, 3]},
-        kinds={"photo": "UINT8"},
-        metadata={"classes": "[]"},
-    )
-    photo = np.array([[5, 5, 5], [9, 8, 7]], np.uint8)
-    kept, dropped, turned = answers(model, photo=photo)
-    np.testing.assert_array_equal(turned, (photo - np.array([1.0, 2.0, 3.0]))[::-1])
-    np.testing.assert_array_equal(kept, turned[::-1].sum(axis=1, keepdims=True))
-    np.testing.assert_array_equal(dropped, kept[:, 0])
-    assert {entry.key: entry.value for entry in model.metadata_props} == {"classes": "[]"}
 
 
 def test_constants_keep_their_shape_and_type_and_one_name_is_one_constant():
@@ -224,43 +175,3 @@ def test_constants_keep_their_shape_and_type_and_one_name_is_one_constant():
     assert graph.constants[names[2]].data_type == TensorProto.INT64
     turned = graph.constant(np.arange(6.0).reshape(2, 3).T)
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(graph.constants[turned]), [[0, 3], [1, 4], [2, 5]])
-
-
-@pytest.fixture
-def branched() -> onnx.GraphProto:
-    """a -> b -> c, and d by a branch that reads b and passes the constant `k` on; e is of no use to them."""
-    value = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
-    other = helper.make_tensor_value_info("k", TensorProto.FLOAT, None)
-    then = helper.make_graph([helper.make_node("Neg", ["b"], ["out"])], "then", [], [value])
-    nodes = [
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Exp", ["a"], ["e"]),
-        helper.make_node("Clip", ["b", "", "k"], ["c"]),
-        helper.make_node("If", ["c"], ["d"], then_branch=then, else_branch=helper.make_graph([], "else", [], [other])),
-    ]
-    return helper.make_graph(nodes, "g", [], [])
-
-
-def test_what_a_tensor_is_computed_from_is_found_through_branches_too(branched):
-    assert needed_for("c", branched) == ([0, 2], {"a", "b", "c", "k"})
-    places, tensors = needed_for("d", branched)
-    assert places == [0, 2, 3]
-    assert {"a", "b", "c", "k"} <= tensors
-    assert "e" not in tensors
-    assert set(inputs_of(branched.node[3])) == {"c", "b", "out", "k"}
-    assert [node.op_type for node in all_nodes(branched.node)] == ["Relu", "Exp", "Clip", "If", "Neg"]
-
-
-def test_the_walk_ends_where_it_is_told_to(branched):
-    assert needed_for("c", branched, stop={"b"}) == ([2], {"b", "c", "k"})
-
-
-def test_all_nodes_of_a_model_are_those_of_branches_and_functions_too():
-    part = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])
-    branch = helper.make_graph([part], "branch", [], [helper.make_tensor_value_info("y", TensorProto.UINT8, ["n"])])
-    choice = helper.make_node("If", ["which"], ["out"], then_branch=branch, else_branch=branch)
-    called = helper.make_function("own", "Call", ["x"], ["y"], [part], [helper.make_opsetid("", 17)])
-    for node, functions in ((choice, []), (helper.make_node("Call", ["x"], ["out"], domain="own"), [called])):
-        graph = helper.make_graph([node], "graph", [], [])
-        model = helper.make_model(graph, functions=functions)
-        assert {"DynamicQuantizeLinear", node.op_type} <= {one.op_type for one in nodes_of(model)}

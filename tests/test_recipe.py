@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patchvote import Dense, Patch, PatchvoteError, Recipe
@@ -19,6 +19,7 @@ recipes = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(recipes)
 def test_a_recipe_survives_json_and_equal_recipes_are_one_key(recipe):
     again = Recipe.from_json(recipe.to_json())

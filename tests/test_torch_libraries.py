@@ -176,29 +176,6 @@ def test_a_block_that_ends_with_an_activation_can_be_read_before_it(library):
 # --- vectors ----------------------------------------------------------------------------------------------------------
 
 
-@torchvision.models._api.register_model()
-def narrow_vgg(weights=None, progress=True):
-    """Return torchvision's VGG with fewer channels: the published ones have 133 million weights and more."""
-    vgg = torchvision.models.vgg
-    with torch.device("meta"):  # its linear layers alone are 120 million; they are replaced
-        net = vgg.VGG(torch.nn.Identity(), init_weights=False)
-    net.features = vgg.make_layers([8, "M", 8, "M", 16, "M", 16, "M", 16, "M"])
-    for number, (width, outputs) in zip((0, 3, 6), ((16 * 7 * 7, 40), (40, 24), (24, 10)), strict=True):
-        assert isinstance(net.classifier[number], torch.nn.Linear)
-        net.classifier[number] = torch.nn.Linear(width, outputs)
-    return net
-
-
-@pytest.mark.parametrize("activation", ["before", "after"])
-@pytest.mark.parametrize(("layer", "place"), [("fc6", "classifier.0"), ("fc7", "classifier.3")])
-def test_fc6_and_fc7_of_vgg_before_and_after_their_activation(layer, place, activation, library):
-    module, weights = library("torchvision:narrow_vgg")
-    backbone = load(f"torchvision:narrow_vgg@{layer}?{weights}", activation=activation)
-    images = np.stack([photo(224, 224) for _ in range(3)])
-    expected = answer(caught(module, place), backbone, images)
-    close(backbone(images), np.maximum(expected, 0) if activation == "after" else expected)
-
-
 # --- names, sizes, preprocessing --------------------------------------------------------------------------------------
 
 

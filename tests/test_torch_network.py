@@ -135,13 +135,6 @@ def test_preprocessing_that_cannot_be_meant_is_refused(declared, says, monkeypat
         load(f"{PLACE}alexnet@features.3")
 
 
-def test_preprocessing_may_be_one_number_or_an_array(monkeypatch):
-    declared = {"mean": 127.5, "scale": np.array([50, 60, 70], np.float32)}
-    monkeypatch.setattr(torch_models.SmallAlexNet, "preprocessing", declared)
-    spec = load(f"{PLACE}alexnet@features.0?size=64").spec
-    assert (spec.preprocessing.mean, spec.preprocessing.scale) == ((127.5, 127.5, 127.5), (50, 60, 70))
-
-
 def test_weights_come_from_safetensors_only(tmp_path):
     def with_weights(file: str):
         return load(f"{PLACE}alexnet@fc6?weights={tmp_path / file}", activation="before")

@@ -1,4 +1,4 @@
-"""A small hub on loopback: repositories with commits and files, which may be gated, change, or break off."""
+"""A small hub on loopback: repositories with commits and files, which may be gated or change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class Hub:
         self.repositories: dict[str, dict[str, dict[str, bytes]]] = {}  # files by repository and commit
         self.heads: dict[str, dict[str, str]] = {}  # commits by repository and branch
         self.gated: set[str] = set()
-        self.breaks = False  # whether downloads end in the middle
         self.asked: list[str] = []
         self.endpoint = ""
 
@@ -90,24 +89,16 @@ class _Handler(BaseHTTPRequestHandler):
         etag = (hashlib.sha256(data) if large else hashlib.sha1(b"blob %d\0" % len(data) + data)).hexdigest()
         headers = {"X-Repo-Commit": commit, "ETag": f'"{etag}"'}
         headers["Content-Length"] = str(len(data))
-        if body and self.hub.breaks and large:
-            self._begin(200, headers)
-            self.wfile.write(data[: len(data) // 2])
-            self.close_connection = True
-            return
         self._send(200, data if body else b"", headers)
 
     def _error(self, code: int, name: str, headers: dict[str, str] | None = None) -> None:
         self._send(code, b"{}", {"X-Error-Code": name, "Content-Type": "application/json", **(headers or {})})
 
-    def _begin(self, code: int, headers: dict[str, str]) -> None:
+    def _send(self, code: int, data: bytes, headers: dict[str, str]) -> None:
         self.send_response(code)
-        for key, value in headers.items():
+        for key, value in ({"Content-Length": str(len(data))} | headers).items():
             self.send_header(key, value)
         self.end_headers()
-
-    def _send(self, code: int, data: bytes, headers: dict[str, str]) -> None:
-        self._begin(code, {"Content-Length": str(len(data))} | headers)
         if self.command == "GET":
             self.wfile.write(data)
 

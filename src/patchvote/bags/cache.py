@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 # Bytes of all bags in the user's cache: the moments of 160,000 photos, or the whole bags of 9,000.
 DEFAULT_BOUND = 5_000_000_000
 VARIABLE = "PATCHVOTE_CACHE_SIZE"
-_MOST_BYTES = 1 << 30  # of a file: far more than any bag takes
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _KIND = re.compile(r".+-[a-z]+-[0-9a-f]{12}", re.DOTALL)  # network, mode, and digest of the recipe
 _BAG = re.compile(r"[0-9a-f]{64}\.bag")
@@ -110,8 +109,7 @@ class Folder(Container[str]):
         path = self._file(digest)
         try:
             with open_regular(path) as file:
-                too_large = os.fstat(file.fileno()).st_size > _MOST_BYTES
-                data = memoryview(b"" if too_large else file.read())
+                data = memoryview(file.read())
         except OSError:
             return None
         with contextlib.suppress(OSError):

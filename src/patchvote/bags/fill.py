@@ -22,7 +22,6 @@ from pathlib import Path
 from ..errors import DamagedShardError, PatchvoteError, StoreError
 from ..photos.find import Photo, Source, find_photos
 from ..utils.engine import Engine
-from ..utils.files import remove_abandoned
 from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.terminal import none_readable
@@ -96,7 +95,6 @@ def fill(
         raise PatchvoteError(f"extractor of fill must be an Extractor, got {brief(extractor)}.")
     photos, path, spec = distinct(find_photos(source)), place(path), extractor.backbone.spec
     _make_folder(path)
-    remove_abandoned(path)
     index = _Index(path, extractor.recipe, spec.fingerprint, spec.dim, SHARD_BYTES)
     return _Filling(photos, extractor, index, strict, progress).run(engine)
 
