@@ -17,27 +17,35 @@ from .version import __version__ as __version__
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
-    from .bags.bags import Bags
-    from .bags.boxes import Dense, Patch
-    from .bags.described import Filled
-    from .bags.extract import Extractor
-    from .bags.fill import fill
-    from .bags.recipe import Recipe
-    from .bags.store import Store
-    from .classifier import ImageClassifier
-    from .errors import ModelError, NetworkError, PatchvoteError, PhotoError, StoreError
-    from .models.answers import Answer
-    from .models.evidence import Evidence, Match
-    from .models.export import export_model
-    from .models.model import Model
-    from .models.scores import Scores
-    from .photos.find import Photo, find_photos
-    from .voters.adapted import Adapted
-    from .voters.base import Voter
-    from .voters.moment_ridge import MomentRidge
-    from .voters.nbnl import NBNL
-    from .voters.nbnn import NBNN, LocalNBNN
-    from .voters.snbnl import SNBNL
+    from .bags.bags import Bags as Bags
+    from .bags.boxes import Dense as Dense
+    from .bags.boxes import Patch as Patch
+    from .bags.described import Filled as Filled
+    from .bags.extract import Extractor as Extractor
+    from .bags.fill import fill as fill
+    from .bags.recipe import Recipe as Recipe
+    from .bags.store import Store as Store
+    from .classifier import ImageClassifier as ImageClassifier
+    from .errors import ModelError as ModelError
+    from .errors import NetworkError as NetworkError
+    from .errors import PatchvoteError as PatchvoteError
+    from .errors import PhotoError as PhotoError
+    from .errors import StoreError as StoreError
+    from .models.answers import Answer as Answer
+    from .models.evidence import Evidence as Evidence
+    from .models.evidence import Match as Match
+    from .models.export import export_model as export_model
+    from .models.model import Model as Model
+    from .models.scores import Scores as Scores
+    from .photos.find import Photo as Photo
+    from .photos.find import find_photos as find_photos
+    from .voters.adapted import Adapted as Adapted
+    from .voters.base import Voter as Voter
+    from .voters.moment_ridge import MomentRidge as MomentRidge
+    from .voters.nbnl import NBNL as NBNL
+    from .voters.nbnn import NBNN as NBNN
+    from .voters.nbnn import LocalNBNN as LocalNBNN
+    from .voters.snbnl import SNBNL as SNBNL
 
 _MODULES = {
     "Adapted": "voters.adapted",
@@ -71,37 +79,7 @@ _MODULES = {
     "find_photos": "photos.find",
 }
 
-__all__ = [
-    "NBNL",
-    "NBNN",
-    "SNBNL",
-    "Adapted",
-    "Answer",
-    "Bags",
-    "Dense",
-    "Evidence",
-    "Extractor",
-    "Filled",
-    "ImageClassifier",
-    "LocalNBNN",
-    "Match",
-    "Model",
-    "ModelError",
-    "MomentRidge",
-    "NetworkError",
-    "Patch",
-    "PatchvoteError",
-    "Photo",
-    "PhotoError",
-    "Recipe",
-    "Scores",
-    "Store",
-    "StoreError",
-    "Voter",
-    "export_model",
-    "fill",
-    "find_photos",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

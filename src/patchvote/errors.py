@@ -7,8 +7,6 @@ traceback, so it must be understandable on its own.
 from __future__ import annotations
 
 import copyreg
-import functools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,25 +89,6 @@ class UntypedNetworkError(NetworkError, ModelError):
 
 class ModelChangedError(ModelError):
     """Another process changed a model file after it was read, so it was not written."""
-
-
-def not_fitted(message: str) -> PatchvoteError:
-    """Return the error of a classifier that has learned nothing; where scikit-learn is loaded, also its own.
-
-    Who catches scikit-learn's `NotFittedError` has imported it, so it is not imported for this.
-    """
-    module = sys.modules.get("sklearn.exceptions")
-    if module is None:
-        return PatchvoteError(message)
-    error: PatchvoteError = _not_fitted_error(module.NotFittedError)(message)
-    return error
-
-
-@functools.cache
-def _not_fitted_error(base: type[Exception]) -> Any:
-    # A class that is made here cannot be found by its name when an error is pickled.
-    members = {"__module__": __name__, "__reduce__": lambda error: (not_fitted, (error.lines[0],))}
-    return type("NotFittedError", (PatchvoteError, base), members)
 
 
 def first_line(error: BaseException) -> str:

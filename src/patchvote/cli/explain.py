@@ -106,7 +106,7 @@ class Drawing:
 def explain(model: ModelFile, photos: Unlabelled, *, drawing: Drawing, machine: Machine, printing: Printing) -> None:
     """Draw which parts of PHOTOS vote for a class, bright where they do; name the training photos that pulled them."""
     from ..models.evidence import cannot_tell
-    from ..models.report.captions import missing_sentence
+    from ..models.report.picture import missing_sentence
     from ..photos.find import find_photos
     from ..utils.files import make_folder
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..bags.bags import Bags
 from ..bags.described import Filled, damage, described
 from ..bags.extract import Described, Extractor, lost_photo
-from ..errors import ModelError, PatchvoteError, PhotoError, not_fitted
+from ..errors import ModelError, PatchvoteError, PhotoError
 from ..photos.find import Found, PassedOver, Photo, Source, find_photos, labelled
 from ..utils.engine import Engine, Lost, in_order
 from ..utils.parameters import Parameters
@@ -61,7 +61,7 @@ class Answering(Parameters):
     def model(self) -> Model:
         """Model that was learned."""
         if self._model is None:
-            raise not_fitted("this classifier has learned nothing yet: call fit, or load a model.")
+            raise PatchvoteError("this classifier has learned nothing yet: call fit, or load a model.")
         return self._model
 
     @model.setter

@@ -1,24 +1,45 @@
-"""Pictures of evidence: the photo, bright where it supports a class and dim elsewhere."""
+"""Pictures of evidence: the photo, bright where it supports a class and dim elsewhere, with captions.
+
+Pillow's own font has no accents. The package holds a subset of DejaVu Sans with Latin, Greek and Cyrillic letters
+(`font/`, with its licence). Fonts for Chinese, Japanese and Korean take several megabytes each, so captions in other
+scripts take a font of this machine.
+"""
 
 from __future__ import annotations
 
+import bisect
+import contextlib
+import functools
 import io
+import unicodedata
+from collections.abc import Iterable
+from importlib import resources
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from ...utils.file_kinds import NAME
 from ...utils.terminal import printable
 from ...voters.votes import NONE
 from ..evidence import Evidence
-from .captions import draw_caption
 
 _GLOW, _TINT = np.array([255, 120, 0], np.float32), 0.3  # a tint of orange shows evidence on grey photos, too
 _GAP, _CAPTION = 12, 30  # pixels between pictures, and height of a caption
 _BASELINE = 14  # pixels from the top of a caption to its baseline
 _INK, _PAPER = (24, 26, 32), (255, 255, 255)
+_SIZE = 16  # pixels of a letter
+# Fonts with many characters, of Linux, macOS and Windows, in the order in which they are tried.
+_FONTS = (
+    *(f"NotoSansCJK-Regular.{ending}" for ending in ("ttc", "otf")),
+    *("DejaVuSans.ttf", "NotoSans-Regular.ttf", "wqy-zenhei.ttc", "wqy-microhei.ttc", "DroidSansFallbackFull.ttf"),
+    *("PingFang.ttc", "Hiragino Sans GB.ttc", "AppleSDGothicNeo.ttc", "Arial Unicode.ttf"),
+    *("msyh.ttc", "msgothic.ttc", "malgun.ttf", "Nirmala.ttf", "LeelawUI.ttf", "segoeui.ttf"),
+    *(f"NotoSans{script}-Regular.ttf" for script in ("Thai", "Devanagari", "Arabic", "Hebrew", "Bengali", "Tamil")),
+)
+_NO_CHARACTER = "\U0010fffe"  # drawn as every font draws what it does not have
+_INVISIBLE = ("Mn", "Me", "Cf", "Zs", "Cc")  # categories of characters that are drawn with what stands before them
 
 
 def glow(evidence: Evidence, image: Image.Image, label: str) -> Image.Image:
@@ -105,3 +126,61 @@ def _beside(panels: list[tuple[Image.Image, list[str]]]) -> Image.Image:
             draw_caption(pen, (left, below + number * _CAPTION + _BASELINE), printable(line), _INK, image.width)
         left += image.width + _GAP
     return sheet
+
+
+# --- captions ---------------------------------------------------------------------------------------------------------
+
+
+def draw_caption(
+    pen: ImageDraw.ImageDraw, place: tuple[float, float], text: str, ink: tuple[int, int, int], width: float
+) -> None:
+    """Draw a caption from its left end on the baseline; of a text that is too long for the width, the end."""
+    text = unicodedata.normalize("NFC", text)
+    font = _font_for(text)
+    if font.getlength(text) > width:
+        # By bisection: a name may have thousands of characters, and each is measured whenever one is cut off.
+        def fits(start: int) -> bool:
+            return font.getlength("…" + text[start:]) <= width
+
+        text = "…" + text[bisect.bisect_left(range(len(text)), True, key=fits) :]
+    pen.text(place, text, ink, font, anchor="ls")
+
+
+def missing_sentence(texts: Iterable[str]) -> str | None:
+    """Return a sentence on the characters that captions lack, and which font to install; None if there are none."""
+    missing = dict.fromkeys(character for text in texts for character in _missing(_font_for(text), text))
+    if not missing:
+        return None
+    shown = "".join(missing)[:10] + "…" * (len(missing) > 10)
+    return (
+        f"Captions show boxes in place of {shown}: no common font of this machine has them. Install Noto Sans of their "
+        "script (for Chinese, Japanese and Korean, the package fonts-noto-cjk)."
+    )
+
+
+@functools.lru_cache(1000)
+def _font_for(text: str) -> ImageFont.FreeTypeFont:
+    """Return the package's own font, or the font of this machine that has more of the characters of a text."""
+    own = _own_font()
+    return min([own, *_machine_fonts()], key=lambda font: len(_missing(font, text))) if _missing(own, text) else own
+
+
+def _missing(font: ImageFont.FreeTypeFont, text: str) -> list[str]:
+    nothing = bytes(font.getmask(_NO_CHARACTER))
+    visible = (one for one in unicodedata.normalize("NFC", text) if unicodedata.category(one) not in _INVISIBLE)
+    return [one for one in visible if bytes(font.getmask(one)) == nothing]
+
+
+@functools.cache
+def _own_font() -> ImageFont.FreeTypeFont:
+    with resources.as_file(resources.files(__package__) / "font" / "DejaVuSans-subset.ttf") as file:
+        return ImageFont.truetype(file, _SIZE)
+
+
+@functools.cache
+def _machine_fonts() -> list[ImageFont.FreeTypeFont]:
+    found = []
+    for name in _FONTS:
+        with contextlib.suppress(OSError):  # Pillow looks for it in the folders that the system keeps fonts in
+            found.append(ImageFont.truetype(name, _SIZE))
+    return found
