@@ -7,6 +7,7 @@ called. For a folder that is not the image set, the error message shows the expe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -153,29 +154,43 @@ def _folders(root: Path, known: dict[str, tuple[str, ...]], what: str) -> dict[s
 # --- published lists ----------------------------------------------------------------------------------------------
 
 
-def _mit67(root: Path) -> Dataset:
+def _mit67(root: Path, *, part: bool = False) -> Dataset:
     images = root / "Images" if (root / "Images").is_dir() else root
-    train, test = (_list(root, name) for name in ("TrainImages.txt", "TestImages.txt"))
-    labels = sorted({name.partition("/")[0] for name in train + test})
-    photos = _classes(images, dict.fromkeys(labels, ()))
-    _check_complete(train + test, {photo.name for photo in photos})
-    return Dataset(photos, [(train, test)])
+    return _listed(images, [tuple(_list(root, name) for name in ("TrainImages.txt", "TestImages.txt"))], part)
 
 
-def _sun397(root: Path) -> Dataset:
+def _sun397(root: Path, *, part: bool = False) -> Dataset:
     images = root / "SUN397" if (root / "SUN397").is_dir() else root
-    lists: Lists = []
+    lists: list[tuple[list[str], ...]] = []
     for number in range(1, 11):
         try:
-            train, test = (_list(root, f"{part}_{number:02d}.txt") for part in ("Training", "Testing"))
+            both = [_list(root, f"{use}_{number:02d}.txt") for use in ("Training", "Testing")]
         except PatchvoteError:
             if not lists:
                 raise
             break  # some copies have only the first partitions; `make_split` raises an error when more are requested
-        lists.append(([name.strip("/") for name in train], [name.strip("/") for name in test]))
-    names = sorted({name for both in lists for part in both for name in part})
-    _check_complete(names, {name for name in names if (images / name).is_file()})
-    return Dataset([Photo(name, images / name, name.rpartition("/")[0]) for name in names], lists)
+        lists.append(tuple([name.strip("/") for name in names] for names in both))
+    return _listed(images, lists, part)
+
+
+def _listed(images: Path, lists: Sequence[tuple[list[str], ...]], part: bool) -> Dataset:
+    """Return the photos that lists name, each with the folder that it is in as its class.
+
+    Of a `part` of an image set, lists are reduced to the photos that are there.
+    """
+    names = sorted({name for both in lists for listed in both for name in listed})
+    present = {name for name in names if (images / name).is_file()}
+    if not part and len(present) < len(names):
+        missing = next(name for name in names if name not in present)
+        raise PatchvoteError(
+            f"{len(names) - len(present):,} of {len(names):,} photos that its lists name are missing, such as "
+            f"{missing}."
+        )
+    photos = [Photo(name, images / name, name.rpartition("/")[0]) for name in sorted(present)]
+    if len({photo.label for photo in photos}) < 2:
+        raise PatchvoteError("it needs photos of at least two classes of its lists.")
+    kept = [tuple([name for name in listed if name in present] for listed in both) for both in lists]
+    return Dataset(photos, [(train, test) for train, test in kept])
 
 
 def _list(root: Path, name: str) -> list[str]:
@@ -191,14 +206,6 @@ def _list(root: Path, name: str) -> list[str]:
     raise PatchvoteError(f"the list {name} is missing.")
 
 
-def _check_complete(names: Sequence[str], present: set[str]) -> None:
-    missing = [name for name in names if name not in present]
-    if missing:
-        raise PatchvoteError(
-            f"{len(missing):,} of {len(names):,} photos that its lists name are missing, such as {missing[0]}."
-        )
-
-
 LAYOUTS: dict[str, tuple[Callable[[Path], Dataset], str]] = {
     "folders": (_any_classes, "DIR/<class>/*.jpg"),
     "domains": (_any_domains, "DIR/<domain>/<class>/*.jpg"),
@@ -206,5 +213,7 @@ LAYOUTS: dict[str, tuple[Callable[[Path], Dataset], str]] = {
     "sports8": (_sports8, f"DIR/<class>/*.jpg, 8 classes: {', '.join(_SPORTS)}"),
     "mit67": (_mit67, "DIR/Images/<class>/*.jpg, 67 classes; DIR/TrainImages.txt, DIR/TestImages.txt"),
     "sun397": (_sun397, "DIR/SUN397/a/abbey/*.jpg and so on; DIR/Partitions/Training_01.txt, Testing_01.txt to 10"),
+    "mit67-part": (functools.partial(_mit67, part=True), "the layout mit67, with some of its classes"),
+    "sun397-part": (functools.partial(_sun397, part=True), "the layout sun397, with some of its classes"),
     "office-caltech": (_office_caltech, f"DIR/<domain>/<class>/*.jpg, domains {', '.join(_DOMAINS)}, 10 classes each"),
 }

@@ -233,3 +233,41 @@ class BagSvm(PooledClassifier):
 
     def _learned(self, vectors: Floats, labels: npt.NDArray[Any]) -> Any:
         return LinearSVC(C=self.C, random_state=0).fit(vectors, labels)
+
+
+class CovarianceSvm(PooledClassifier):
+    """The covariance of all descriptors of an image, and a linear SVM: second-order pooling, named as such.
+
+    Descriptors are projected onto the leading principal axes of training; of the covariance of their projections the
+    matrix square root is taken, which weighs its directions evenly. The roots of their mean stand beside it.
+    """
+
+    def __init__(self, features: int = 96, random_state: int = 0, calibration: float = 0.0) -> None:
+        super().__init__(random_state, calibration)
+        self.features = features
+
+    def _prepare(self, images: Bags | Store) -> None:
+        count, total, products = 0, np.zeros(1), np.zeros((1, 1))
+        for bags in blocks_of(images):
+            for start in range(0, len(bags.values), _BLOCK_DESCRIPTORS):
+                rows = _rooted(bags.values[start : start + _BLOCK_DESCRIPTORS])
+                count, total = count + len(rows), total + rows.sum(axis=0, dtype=np.float64)
+                products = products + (rows.T @ rows).astype(np.float64)
+        mean = total / count
+        axes = np.linalg.eigh(products / count - np.outer(mean, mean))[1][:, ::-1][:, : self.features]
+        self.mean_, self.axes_ = mean.astype(np.float32), axes.astype(np.float32)
+
+    def _vectors_of_block(self, bags: Bags) -> Floats:
+        upper, pooled = np.triu_indices(self.axes_.shape[1]), []
+        for number in range(len(bags)):
+            parts = (_rooted(bags[number : number + 1].values) - self.mean_) @ self.axes_
+            values, turns = np.linalg.eigh(np.cov(parts.T, bias=True))
+            root = (turns * np.sqrt(np.maximum(values, 0))) @ turns.T
+            root = root * np.sqrt(2 - np.eye(len(root)))  # so that products are those of the whole matrices
+            pooled.append(np.concatenate([root[upper], parts.mean(axis=0)]))
+        return unit(np.asarray(pooled, np.float32))
+
+
+def _rooted(values: npt.NDArray[Any]) -> Floats:
+    values = values.astype(np.float32)
+    return np.asarray(np.copysign(np.sqrt(np.abs(values)), values), np.float32)

@@ -181,7 +181,11 @@ class SnbnlVotes(PrototypeVotes):
         arrays=_ARRAYS,
         kept=_MEMORY,
         settings=checks(
-            *_SETTINGS, "random_state", alpha=WEIGHT, curvature=STRENGTH, start=one_of("random", "data", "kmeans")
+            *_SETTINGS,
+            "random_state",
+            alpha=either(one_of("auto"), WEIGHT),
+            curvature=STRENGTH,
+            start=one_of("random", "data", "kmeans"),
         ),
         needed=("q",),
     )

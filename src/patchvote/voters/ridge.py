@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .votes import fit_temperature, log_losses, softmax
+from .votes import best_and_strongest, fit_temperature, log_losses, softmax
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -43,7 +43,6 @@ Strengths = float | Floats  # one strength of the regularisation, or several who
 # Strengths that are tried, in units of the mean squared length of the centred vectors.
 STRENGTHS = 10.0 ** np.arange(-4, 1.01, 0.25)
 DEFAULT_STRENGTH = 0.1  # where no photo can be left out; with one photo per class, it hardly matters
-_ERRORS = 2.5  # standard errors that left-out photos must speak against a strength
 _LEAST_FOLDS = 10
 _DECIMALS = 10  # of answers for left-out photos
 _EPSILON = 1e-12  # least 1 - h: a photo that alone decides its own answer has none when it is left out
@@ -177,9 +176,7 @@ def best_strengths(ridge: Ridge, groups: Numbers) -> Floats:
 
     Each photo is left out with its copies alone here: by folds, few photos per class asked for far too much of it. The
     strengths are those from the one with the smallest log loss, at its best temperature, to the largest one that is
-    within 2.5 standard errors of it. Photos of another camera are less like the training photos than left-out ones
-    are: where left-out photos do not decide, stronger regularisation is right more often, and the average loses little
-    where they are alike (results/default/notes.md).
+    within 2.5 standard errors of it (`best_and_strongest`; results/default/notes.md).
     """
     numbers = ridge.targets.argmax(axis=1)
     losses = []
@@ -191,11 +188,7 @@ def best_strengths(ridge: Ridge, groups: Numbers) -> Floats:
         some = slice(None, None, -(-answers.size // _MOST_TO_COMPARE))
         probability = softmax(answers / fit_temperature(answers[some], expected[some]))
         losses.append(log_losses(probability, expected) * ridge.weight[asked])
-    each = np.stack(losses)
-    best = int(each.mean(axis=1).argmin())
-    difference = each - each[best]
-    error = difference.std(axis=1) / np.sqrt(len(np.unique(groups[asked])))  # copies are no further evidence
-    largest = int(np.flatnonzero(difference.mean(axis=1) <= _ERRORS * error + 1e-12).max())
+    best, largest = best_and_strongest(np.stack(losses), len(np.unique(groups[asked])))
     return STRENGTHS[best : largest + 1]
 
 

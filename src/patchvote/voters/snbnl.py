@@ -22,19 +22,23 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 
 from ..bags.bags import Bags
+from ..bags.copies import copy_groups
 from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.engine import Engine, Team, TeamEngine
 from ..utils.remote import place
 from .base import Voter, atomic
-from .labels import image_weights
+from .labels import hold_out, image_weights
 from .minibatches import TrainingData, most_in_memory
 from .ml3 import GradientJob, Stoml3
 from .prototype_training import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
 from .prototype_votes import SnbnlVotes
 from .scorer import Scorer
-from .votes import resolved
+from .votes import best_and_strongest, fit_temperature, log_losses, resolved, softmax
 
+STRENGTHS = (1e-4, 1.0)  # of the regularisation, of which alpha="auto" chooses
+_HELD_OUT = 0.2  # share of the images by which it chooses
+_MOST_TO_CHOOSE = 2_000  # images with which it does
 _CURVATURE = 0.2  # of the default: with fewer descriptors there are fewer steps, which have to be larger
 REMEMBERED = 256  # descriptors kept per class
 _ADDING_STEPS = 100  # fewest steps when photos are added; 200 cost old classes half a point more
@@ -121,8 +125,10 @@ class SNBNL(PrototypeVoter):
     q : float, default 2
         Exponent of the norm that turns the products with a class's prototypes into one vote, ``||[z]_+||_q``: from 1
         (the sum of the positive ones) to ``numpy.inf`` (the largest one).
-    alpha : float, default 1e-4
-        Strength of the regulariser. The value of the paper, 1, underfits standardised descriptors.
+    alpha : float or "auto", default 1e-4
+        Strength of the regulariser. The value of the paper, 1, underfits the standardised descriptors of many photos,
+        and is better with few and for photos of another camera. "auto" takes it unless photos that are held out speak
+        against it.
     curvature : float, default 0.3
         Curvature L of the surrogate: a larger one makes smaller steps. The value of the paper, 1, underfits.
     batch_size : int, default 1000
@@ -152,6 +158,8 @@ class SNBNL(PrototypeVoter):
         The prototypes, in the space of standardised features.
     mean_, scale_ : arrays
         Mean and factor of each feature: x is standardised to ``(x - mean_) * scale_``.
+    alpha_ : float
+        Strength of the regulariser that was used.
     steps_ : int
         Number of steps.
     n_iter_ : int
@@ -179,7 +187,7 @@ class SNBNL(PrototypeVoter):
     n_prototypes: int = 10
     _: dataclasses.KW_ONLY
     q: float = 2.0
-    alpha: float = 1e-4
+    alpha: float | str = 1e-4
     curvature: float = 0.3
     batch_size: int = 1000
     max_iter: int = 3
@@ -193,7 +201,9 @@ class SNBNL(PrototypeVoter):
     @classmethod
     def default(cls, seed: int) -> Self:
         """Return the voter for photos: 4 prototypes per class, with roots and weights of parts."""
-        return cls(4, power="auto", confidence=0.5, batch_size=700, curvature=_CURVATURE, random_state=seed)
+        return cls(
+            4, alpha="auto", power="auto", confidence=0.5, batch_size=700, curvature=_CURVATURE, random_state=seed
+        )
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -234,6 +244,7 @@ class SNBNL(PrototypeVoter):
             self._standardise(data)
             self.history_, self.steps_, self.n_iter_ = [], 0, 0
             self.weights_ = self._first_prototypes(data, rng)
+            self.alpha_ = STRENGTHS[-1] if self.alpha == "auto" else self.alpha
         elif learned is not None and len(self.classes_) > len(learned):
             grown = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim)) * START_SCALE
             grown[:, np.isin(self.classes_, learned)] = self.weights_
@@ -296,7 +307,33 @@ class SNBNL(PrototypeVoter):
         values, boxes, numbers = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
         self.memory_values_, self.memory_boxes_, self.memory_class_ = compact(values), boxes.astype(np.float32), numbers
 
+    def _strength(self, data: TrainingData) -> float:
+        """Return the strongest regularisation that held-out images do not speak against."""
+        source, numbers = data.source, data.labels
+        images = np.sort(np.random.default_rng(0).permutation(data.images)[:_MOST_TO_CHOOSE])
+        groups, losses = copy_groups(source), []
+        keep, out = hold_out(images, numbers, _HELD_OUT, 0, groups)
+        if not len(out):
+            return STRENGTHS[-1]
+        held_out = source[out] if isinstance(source, Bags) else source.only([source.names[image] for image in out])
+        weight = np.where(np.isin(np.arange(len(numbers)), keep), data.weight, 0)
+        for strength in STRENGTHS:
+            voter = self.__sklearn_clone__().set_params(alpha=strength, class_weight=None)
+            voter.set_options(checkpoint=None, callback=None)._team = self._team
+            answers = voter.fit(source, numbers, weight)._mean_votes(held_out)
+            expected = np.searchsorted(voter.classes_, numbers[out])
+            losses.append(log_losses(softmax(answers / fit_temperature(answers, expected)), expected))
+        return STRENGTHS[best_and_strongest(np.stack(losses), len(np.unique(groups[out])))[1]]
+
+    def _plain_settings(self) -> dict[str, Any]:
+        return super()._plain_settings() | ({"alpha": self.alpha_} if hasattr(self, "alpha_") else {})
+
+    def _restored(self, scorer: Scorer) -> None:
+        super()._restored(scorer)
+        self.alpha_ = self.alpha
+
     def _train(self, data: TrainingData, seed: int) -> None:
+        self.alpha_ = self._strength(data) if self.alpha == "auto" else self.alpha
         checkpoint, rng = self._checkpoint(data, seed), np.random.default_rng(seed)
         learner = self._learner(self._first_prototypes(data, rng))
         passes = Passes(data, rng, learner, self.batch_size, self.options.callback, checkpoint)
@@ -316,7 +353,7 @@ class SNBNL(PrototypeVoter):
 
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
         """Return the object that makes the steps, with numpy, on the requested device or with a team of workers."""
-        learner = Stoml3(weights, self.q, self.alpha, self.curvature, step, self.device_)
+        learner = Stoml3(weights, self.q, self.alpha_, self.curvature, step, self.device_)
         learner.team = self._team
         return learner
 
