@@ -35,5 +35,6 @@ class PaperSnbnl(SNBNL):
         count = max(self.max_iter, -(-self.min_steps // passes.batches))
         for _ in range(count):
             passes.one_pass()
+            passes.position = 0
         self.weights_, self.history_, self.n_iter_ = learner.weights, [], count
         self.steps_, self.dead_prototypes_ = learner.t, passes.dead
