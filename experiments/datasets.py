@@ -213,7 +213,10 @@ LAYOUTS: dict[str, tuple[Callable[[Path], Dataset], str]] = {
     "sports8": (_sports8, f"DIR/<class>/*.jpg, 8 classes: {', '.join(_SPORTS)}"),
     "mit67": (_mit67, "DIR/Images/<class>/*.jpg, 67 classes; DIR/TrainImages.txt, DIR/TestImages.txt"),
     "sun397": (_sun397, "DIR/SUN397/a/abbey/*.jpg and so on; DIR/Partitions/Training_01.txt, Testing_01.txt to 10"),
-    "mit67-part": (functools.partial(_mit67, part=True), "the layout mit67, with some of its classes"),
-    "sun397-part": (functools.partial(_sun397, part=True), "the layout sun397, with some of its classes"),
+    "mit67-part": (functools.partial(_mit67, part=True), "DIR/<class>/*.jpg, some classes of mit67, and its lists"),
+    "sun397-part": (
+        functools.partial(_sun397, part=True),
+        "DIR/<letter>/<class>/*.jpg, some classes of sun397, and its lists",
+    ),
     "office-caltech": (_office_caltech, f"DIR/<domain>/<class>/*.jpg, domains {', '.join(_DOMAINS)}, 10 classes each"),
 }

@@ -124,6 +124,10 @@ def test_mit_67_is_read_with_its_lists(tmp_path):
     (tmp_path / "Images" / test[0]).unlink()
     with pytest.raises(PatchvoteError, match=f"1 of 201 photos that its lists name are missing, such as {test[0]}"):
         read_dataset("mit67", tmp_path)
+    for number in range(2, 67):
+        shutil.rmtree(tmp_path / "Images" / f"room_{number:02d}")
+    part = read_dataset("mit67-part", tmp_path)
+    assert ([len(names) for names in part.lists[0]], len({photo.label for photo in part.photos})) == ([4, 1], 2)
 
 
 def test_sun_397_may_end_after_any_whole_partition_but_the_first_is_needed(tmp_path):
