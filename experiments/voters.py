@@ -16,7 +16,7 @@ from patchvote.utils.terminal import nearest
 from patchvote.voters import registry
 from patchvote.voters.base import Voter
 
-from .baselines.adapted import AdaptedDefault, AdaptedVoter
+from .baselines.adapted import AdaptedDefault, AdaptedVoter, AdaptedVotes
 from .baselines.literal import PaperSnbnl
 from .baselines.mop import MopCnn
 from .baselines.pooled import BagSvm, CovarianceSvm, MeanSvm, PooledSvm, WholeImageLogistic, WholeImageSvm
@@ -50,6 +50,8 @@ VOTERS: dict[str, VoterKind] = {
     "snbnl": VoterKind("CNN-sNBNL, lambda 1e-4", _registered("snbnl")),
     "default": VoterKind("the default voter", _registered(registry.DEFAULT)),
     "adapted-default": VoterKind("adapted default voter", AdaptedDefault, adapts=True),
+    "adapted-snbnl": VoterKind("adapted CNN-sNBNL, the paper's settings", AdaptedVotes, adapts=True),
+    "adapted-nbnn": VoterKind("adapted CNN-NBNN", AdaptedVotes, {"voter": "nbnn"}, adapts=True),
     "adapted": VoterKind("adapted BagSVM", AdaptedVoter, adapts=True),
     "bag-svm": VoterKind("BagSVM", BagSvm),
     "whole-svm": VoterKind("whole image + SVM", WholeImageSvm),

@@ -130,6 +130,49 @@ class AdaptedDefault(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.adapted_.predict_proba(X))
 
 
+class AdaptedVotes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A voter of this experiment, adapted: features get the target's mean and deviation, then self-training follows.
+
+    Nothing of it is particular to a voter, and a new one learns whole bags in every round.
+    """
+
+    def __init__(self, voter: str = "snbnl-paper", rounds: int = 2) -> None:
+        self.voter = voter
+        self.rounds = rounds
+
+    def fit(self, X: Bags | Store, y: Any, target: Sequence[Bags | Store], target_y: Sequence[Any]) -> Self:
+        """Learn from labelled images of both domains, and from the other images of the target."""
+        from ..voters import make_voter  # which names this class
+
+        there, unknown = _joined(target), np.array([label is None for label in target_y])
+        known = np.array([label for label in target_y if label is not None], np.asarray(y).dtype)
+        source, unlabelled = _with_statistics(_joined([X]), there), there[unknown]
+        labelled = Bags.join([source, there[~unknown]]) if len(known) else source
+        labels = np.append(np.asarray(y), known)
+        self.voter_ = make_voter(self.voter).fit(labelled, labels)
+        for share in _SHARES[: self.rounds]:
+            scores = self.voter_._mean_votes(unlabelled)
+            taken = surest(scores, share)
+            names = self.voter_.classes_[scores.argmax(axis=1)[taken]]
+            self.voter_ = make_voter(self.voter).fit(Bags.join([labelled, unlabelled[taken]]), np.append(labels, names))
+        self.classes_ = self.voter_.classes_
+        return self
+
+    def predict(self, X: Bags) -> npt.NDArray[Any]:
+        """Return the predicted label of each image."""
+        return np.asarray(self.voter_.predict(X))
+
+
+def _with_statistics(source: Bags, target: Bags) -> Bags:
+    """Return the source with the mean and the deviation of the target in every feature."""
+    values = np.array(source.values, np.float32)
+    mean, deviation = (np.asarray(f(source.values, axis=0, dtype=np.float64), np.float32) for f in (np.mean, np.std))
+    values -= mean
+    values *= np.std(target.values, axis=0, dtype=np.float64).astype(np.float32) / np.maximum(deviation, 1e-6)
+    values += np.mean(target.values, axis=0, dtype=np.float64).astype(np.float32)
+    return Bags(values, source.offsets, source.boxes, source.level)
+
+
 def _joined(parts: Sequence[Bags | Store]) -> Bags:
     return Bags.join([part if isinstance(part, Bags) else part.load()[0] for part in parts])
 
