@@ -55,9 +55,10 @@ bench: .venv/installed-dev,bench
 	$(BIN)/python benchmarks/peers.py $(if $(PHOTOS),--photos "$(PHOTOS)") --json "$(RECORDS)"/peers.json --table "$(RECORDS)"/peers.md
 	$(BIN)/python benchmarks/growth.py $(if $(PHOTOS),--photos "$(PHOTOS)") --json "$(RECORDS)"/growth.json
 
-# The paper's experiments (experiments/README.md): make paper ARGS="run scene15 --data DIR".
+# The paper's tables (experiments/README.md): make paper DATA=folder-of-image-sets, or one of them with TABLE=scenes. It
+# continues where it ended. Any other command of the experiments: make paper ARGS="summary scene15".
 paper: .venv/installed-dev
-	$(BIN)/python -m experiments $(or $(ARGS),--help)
+	$(BIN)/python -m experiments $(or $(ARGS),paper --data "$(DATA)" $(if $(TABLE),--table $(TABLE)))
 
 # The site, into site/. The variable silences a note about the end of the theme.
 docs: .venv/installed-docs

@@ -12,6 +12,7 @@ from patchvote.bags.described import Filled
 from patchvote.cli.output import progress_line
 from patchvote.errors import PatchvoteError, PhotoError
 
+from .paper import TABLES, estimate
 from .protocol import PROTOCOLS, Protocol
 from .results import Results
 from .runner import MEMORY, Runner, Selection, plan
@@ -30,13 +31,27 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", text))))
 
 
+def paper(args: argparse.Namespace) -> int:
+    """Make the paper's tables from photos: run the protocols of each, then write docs/results.md."""
+    chosen = [args.table] if args.table else list(TABLES)
+    missed = 0
+    for name, folder in (one for table in chosen for one in TABLES[table]):
+        if (args.sets / folder).is_dir():
+            words = ["run", name, "--data", str(args.sets / folder), "--results", str(args.results)]
+            missed |= run(_parser().parse_args([*words, *(["--dry-run"] if args.dry_run else [])]))
+        else:
+            print(f"{name}: skipped, since there is no folder {args.sets / folder}")
+    return missed if args.dry_run else missed | report(args)
+
+
 def run(args: argparse.Namespace) -> int:
     """Compute the cells that are not finished; with --dry-run, list them."""
     protocol, results = Protocol.load(args.protocol), Results(args.results)
     selection = Selection(**{name: getattr(args, name) for name in [*_SELECTED, "splits"]})
     groups, finished = plan(protocol, selection, results)
     cells = sum(len(group.voters) for group in groups)
-    print(f"{protocol.title}: {cells} cells to compute, {finished} finished already.")
+    hours = estimate(protocol, groups, results) / 3600
+    print(f"{protocol.title}: {cells} cells to compute in about {hours:.1f} hours, {finished} finished already.")
     if args.dry_run:
         for group in groups:
             print(f"{group.words}, {group.recipe}, {group.network}: {', '.join(group.voters)}")
@@ -86,13 +101,17 @@ def report(args: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m experiments", description=(__doc__ or "").split(": ")[0] + ".")
-    commands = parser.add_subparsers(required=True, metavar="run | summary | report")
-    for work in (run, summary, report):
+    commands = parser.add_subparsers(required=True, metavar="paper | run | summary | report")
+    for work in (paper, run, summary, report):
         command = commands.add_parser(work.__name__, help=work.__doc__, description=work.__doc__)
         command.set_defaults(work=work)
         add = command.add_argument
         add("--results", type=Path, default=Path("results"), metavar="DIR", help="folder of results")
-        if work is not report:
+        if work is paper:
+            add("--data", dest="sets", type=Path, required=True, metavar="DIR", help="folder of the image sets")
+            add("--table", choices=TABLES, help="one table only")
+            add("--dry-run", action="store_true", help="list the cells, and compute nothing")
+        if work in (run, summary):
             add("protocol", help=f"{', '.join(PROTOCOLS)}, or a .toml file")
         if work is summary:
             add("--json", action="store_true", help="print JSON")

@@ -60,7 +60,6 @@ class Protocol:
     voter_settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     paper: dict[str, Any] = dataclasses.field(default_factory=dict)  # mean, deviation by setting, voter, pair or "all"
     paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)  # accuracy and seconds of training by voter
-    calibrated: bool = False  # whether voters hold training images out to calibrate their probabilities
 
     @classmethod
     def load(cls, name: str | Path) -> Protocol:
@@ -69,7 +68,7 @@ class Protocol:
         Examples
         --------
         >>> protocol = Protocol.load("scene15")
-        >>> protocol.title, protocol.settings[0].train, protocol.figure("random", "snbnl", None)
+        >>> protocol.title, protocol.settings[0].train, protocol.figure("random", "snbnl-paper", None)
         ('Scene-15', 100, (92.88, 0.89))
         """
         path = _DEFINITIONS / f"{name}.toml" if str(name) in PROTOCOLS else Path(name)

@@ -22,7 +22,7 @@ from .splits import Split
 CELLS, MADE_WITH, SPLITS = "cells.jsonl.gz", "made_with.json", "splits.jsonl.gz"
 FORMAT = 2
 _PER_CELL = ("versions", "machine", "commit")  # parts of a record that may differ between cells of one run
-_RESOURCES = {"block", "memory"}  # settings that limit memory
+_NO_MATTER = {"block", "memory", "calibration"}  # settings of older records that change no answer
 _OTHER_VALUE = {"drawn": "splits drawn otherwise", "settings": "other settings", "fingerprints": "another network"}
 Place = tuple[str | None, int]  # pair of domains, and split
 
@@ -101,7 +101,7 @@ class Results:
         for key, new in json.loads(json.dumps(made_with)).items():
             old = stored.get(key, None if stored else new)
             if key == "settings" and stored:
-                old, new = ({k: v for k, v in one.items() if k not in _RESOURCES} for one in (old or {}, new))
+                old, new = ({k: v for k, v in one.items() if k not in _NO_MATTER} for one in (old or {}, new))
             if old != new:
                 raise PatchvoteError(
                     f"{self.folder / run.protocol}: {run.words} was made with {_OTHER_VALUE.get(key, f'another {key}')}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from patchvote.bags.bags import Bags
 from patchvote.bags.described import Filled
 from patchvote.bags.store import Store
 from patchvote.errors import PatchvoteError, UntypedNetworkError
-from patchvote.models.scores import Scores
 from patchvote.networks.names import EMBEDDED, parts_of
 from patchvote.utils.machine import forget_peak_memory, peak_memory
 from patchvote.voters.base import Voter
@@ -116,7 +114,7 @@ def _voters(protocol: Protocol, selection: Selection) -> dict[tuple[str, str], l
     voters: dict[tuple[str, str], list[str]] = {}
     for part in parts:  # which may overlap
         for voter in part.voters:
-            make_voter(voter, protocol.voter_settings, calibrated=protocol.calibrated)
+            make_voter(voter, protocol.voter_settings)
         for recipe, network in itertools.product(part.recipes, part.networks):
             parse_recipe(recipe, "")
             if network not in (selection.networks or ()) and not set(parts_of(network)) <= set(EMBEDDED):
@@ -234,8 +232,6 @@ class _SameTraining:
         drawn = runner.protocol.setting(self.groups[0].setting).drawn
         for voter in self.voters:
             made_with[voter] = {"drawn": drawn, **settings_and_bags(self._make(voter), store)}
-            if runner.protocol.calibrated:
-                made_with[voter]["calibrated"] = True  # its seconds of training include those of the calibration
         for group in self.groups:
             for voter in group.voters:
                 runner.results.check(group.run(runner.protocol, voter), made_with[voter])
@@ -276,7 +272,7 @@ class _SameTraining:
 
     def _make(self, voter: str) -> Any:
         protocol = self.runner.protocol
-        return make_voter(voter, protocol.voter_settings, calibrated=protocol.calibrated)
+        return make_voter(voter, protocol.voter_settings)
 
     def _train(self, voter: str) -> tuple[Any, Cell]:
         labels = self._labels(self.read[0].train)
@@ -320,7 +316,6 @@ class _SameTraining:
             "accuracy": round(100 * float(correct.mean()), 4),
             "peak_memory": peak_memory(),
             "hits": "".join("1" if hit else "0" for hit in correct),  # in the order of the test photos of the split
-            **self._reliability(estimator, number, expected),
         }
 
     def _test_blocks(self, number: int) -> Iterator[Bags]:
@@ -330,26 +325,6 @@ class _SameTraining:
         else:  # a quarter at a time, since the next block is read while the last is still in use
             most = max(1, self.runner.memory // 4 // _bytes_per_descriptor(test))
             yield from (bags for bags, _ in test.blocks(most))
-
-    def _reliability(self, estimator: Any, number: int, labels: Any) -> Cell:
-        """Return the calibration error, the share that is rejected and the accuracy on the rest, in per cent.
-
-        Nothing where the voter was not calibrated: its probabilities would say nothing.
-        """
-        threshold = float(getattr(estimator, "rejection_threshold_", 0.0))
-        if threshold <= 0:
-            return {}
-        probability = np.concatenate([estimator.predict_proba(bags) for bags in self._test_blocks(number)])
-        classes = tuple(str(label) for label in estimator.classes_)
-        numbers = {label: index for index, label in enumerate(classes)}
-        expected = np.array([numbers.get(str(label), -1) for label in labels])
-        scores = Scores(classes, tuple(self.test_stores[number].names), expected, probability, threshold)
-        accepted = scores.accuracy_of_named
-        return {
-            "calibration_error": round(100 * scores.calibration_error, 4),
-            "rejected": round(100 * float(scores.rejected.mean()), 4),
-            "accepted_accuracy": None if math.isnan(accepted) else round(100 * accepted, 4),
-        }
 
 
 def _size(store: Store) -> int:

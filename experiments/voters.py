@@ -22,8 +22,6 @@ from .baselines.mop import MopCnn
 from .baselines.pooled import BagSvm, CovarianceSvm, MeanSvm, PooledSvm, WholeImageLogistic, WholeImageSvm
 from .da.voter import DANBNN
 
-_HELD_OUT = 0.2  # share of the training images held out to calibrate, the default of the voters
-
 
 @dataclasses.dataclass(frozen=True)
 class VoterKind:
@@ -102,7 +100,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None, *, calibrated: bool = False) -> Any:
+def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
     """Make the estimator of this name."""
     kind, settings = parse_voter(name)
     made = voter_kind(kind)
@@ -110,10 +108,8 @@ def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None
     for key in settings:
         if key not in known:
             raise PatchvoteError(f"{kind} has no setting {key!r}.{nearest(key, known)}")
-    held_out = {"calibration": _HELD_OUT if calibrated else 0}
-    calibration = held_out if "calibration" in known else {}
     try:
-        voter = made.make(**{**made.settings, **calibration, **(changed or {}).get(kind, {}), **settings})
+        voter = made.make(**{**made.settings, **(changed or {}).get(kind, {}), **settings})
         if isinstance(voter, Voter):
             voter._check_settings()
     except (TypeError, ValueError) as error:  # an unknown setting of a protocol, or an invalid value

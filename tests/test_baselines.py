@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from experiments.baselines.adapted import _with_statistics
 from experiments.baselines.mop import MopCnn
 from experiments.baselines.pooled import MeanSvm, WholeImageSvm
-from experiments.calibrated import fit_calibrated
 from experiments.voters import make_voter
 from patchvote import Bags
-from patchvote.voters.labels import hold_out
-from patchvote.voters.votes import fit_temperature, softmax, threshold_for
+from patchvote.voters.votes import softmax
 
 
 @pytest.mark.parametrize("soft", [1, 2, 3, 5])
@@ -100,37 +99,48 @@ def test_an_adapted_pooled_image_sees_one_scale_only():
     np.testing.assert_allclose(seen.model_.coef_, blind.model_.coef_, atol=1e-6)  # other scales play no part
 
 
-# --- probabilities ----------------------------------------------------------------------------------------------------
-
-BASELINES = ("whole-svm", "whole-logistic", "mean-svm", "pooled-svm", "mop(features=4,centres=3)", "bag-svm")
-
-
-@pytest.mark.parametrize("name", BASELINES)
-@pytest.mark.parametrize("classes", [2, 3])
-def test_a_baseline_is_calibrated_as_the_definition_says_and_answers_as_without(name, classes):
-    bags, labels = images(90, classes)
-    voter, plain = (make_voter(name, calibrated=one).fit(bags, labels) for one in (True, False))
-    _, numbers = np.unique(labels, return_inverse=True)
-    keep, out = hold_out(np.arange(len(labels)), numbers, 0.2, 0)
+def test_covariance_pooling_tells_images_with_the_same_means_apart():
+    rng = np.random.default_rng(0)
+    together, apart = np.array([[1, 1], [0, 0]] * 8), np.array([[1, 0], [0, 1]] * 8)
+    bags = Bags.of([parts + 0.1 * rng.random((16, 2)) for parts in (together, apart) for _ in range(10)])
+    labels = np.repeat(["together", "apart"], 10)
+    voter = make_voter("covariance-svm(features=2)").fit(bags, labels)
+    assert (voter.predict(bags) == labels).all()
     vectors = voter._vectors(bags)
-    values = voter._learned(vectors[keep], labels[keep]).decision_function(vectors[out])
-    if classes == 2:
-        values = np.column_stack([-values / 2, values / 2]) if values.ndim == 1 else values
-    temperature = fit_temperature(values, numbers[out])
-    assert voter.temperature_ == pytest.approx(temperature)
-    expected = threshold_for(softmax(values / temperature), numbers[out], 0.05)
-    assert voter.rejection_threshold_ == pytest.approx(expected)
-    probability = voter.predict_proba(bags)
-    np.testing.assert_allclose(probability.sum(axis=1), 1)
-    assert (voter.classes_[probability.argmax(axis=1)] == plain.predict(bags)).all()
-    assert (plain.temperature_, plain.rejection_threshold_) == (1.0, 0.0)
-    assert make_voter(name, calibrated=True).fit(bags[:12], labels[:12]).rejection_threshold_ == 0  # too few images
+    roots = [np.sqrt(np.maximum(values, 0)) for values in (bags[0].values, bags[10].values)]
+    covariance = [np.cov(((root - voter.mean_) @ voter.axes_).T, bias=True) for root in roots]
+    values, turns = zip(*map(np.linalg.eigh, covariance), strict=True)
+    square_roots = [(turn * np.sqrt(value)) @ turn.T for value, turn in zip(values, turns, strict=True)]
+    means = [((root - voter.mean_) @ voter.axes_).mean(axis=0) for root in roots]
+    expected = [np.concatenate([root.ravel(), mean]) for root, mean in zip(square_roots, means, strict=True)]
+    lengths = [np.linalg.norm(one) for one in expected]
+    product = expected[0] @ expected[1] / np.prod(lengths)  # that of the whole matrices
+    assert vectors[0] @ vectors[10] == pytest.approx(product, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["snbnl", "nbnn(normalise=False)", "default"])
-def test_voters_of_the_registry_are_calibrated_by_images_that_are_held_out(name):
-    (bags, labels), (test, _) = images(90, 3), images(60, 3)
-    plain, calibrated = make_voter(name).fit(bags, labels), fit_calibrated(make_voter(name), bags, labels)
-    np.testing.assert_array_equal(plain.predict(test), calibrated.predict(test))
-    assert 0 < calibrated.rejection_threshold_ < 1
-    assert fit_calibrated(make_voter("snbnl"), bags[:12], labels[:12]).rejection_threshold_ == 0  # too few images
+def test_the_literal_snbnl_is_the_pseudocode():
+    rng = np.random.default_rng(0)
+    bags = Bags.of([rng.normal(size=(5, 3)) + np.eye(3)[label] for label in (0, 1) for _ in range(6)])
+    labels = np.repeat([0, 1], 6)
+    voter = make_voter("snbnl-paper(n_prototypes=2,max_iter=1)")
+    voter.min_steps = 1
+    voter.fit(bags, labels)
+    # One minibatch, one step from N(0, 1): W_1 = (W_0 - G_1) / (1 + lambda), with lambda = L = 1.
+    seed = int(np.random.RandomState(0).randint(2**31, size=3)[1])
+    x = (bags.values - voter.mean_) * voter.scale_
+    start = np.random.default_rng(seed).standard_normal((2, 2, 3))
+    products = np.maximum(start @ x.T, 0)  # (prototypes, classes, descriptors)
+    scores = np.sqrt((products**2).sum(axis=0))
+    residual = softmax(scores.T).T - (np.arange(2)[:, None] == np.repeat(labels, 5))
+    gradient = (products / np.where(scores > 0, scores, 1) * residual / len(x)) @ x
+    np.testing.assert_allclose(voter.weights_, (start - gradient) / 2, atol=1e-5)
+
+
+@pytest.mark.parametrize("voter", ["snbnl-paper", "nbnn"])
+def test_an_adapted_voter_of_parts_follows_features_that_are_scaled_and_shifted(voter):
+    bags, labels = images()
+    other = Bags(3 * bags.values + 5, bags.offsets, None, bags.level)
+    adapted = make_voter(f"adapted-snbnl(voter={voter})").fit(bags, labels, [other], [None] * 12)
+    assert (adapted.predict(other) == labels).all()
+    moved = _with_statistics(bags, other)
+    np.testing.assert_allclose(moved.values, other.values, rtol=1e-4)

@@ -20,9 +20,8 @@ from patchvote import Adapted
 from patchvote.bags.bags import Bags
 from patchvote.bags.store import Store
 from patchvote.voters import registry
-from patchvote.voters.votes import softmax
 
-from .pooled import SCALES, Floats, blocks_of, calibrated, decision_values, is_signed, means_at, side_by_side
+from .pooled import SCALES, Floats, blocks_of, decision_values, is_signed, means_at, side_by_side
 
 _SHARES = (0.5, 0.8)  # of the target's photos that are learned from, by round
 _SMALL = 0.01  # of the mean of all features: the gain of a feature weaker than that in both domains stays near 1
@@ -35,14 +34,11 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     self-training, at most 2.
     """
 
-    def __init__(
-        self, scales: str = "all", C: float = 0.3, gains: bool = True, rounds: int = 2, calibration: float = 0.0
-    ) -> None:
+    def __init__(self, scales: str = "all", C: float = 0.3, gains: bool = True, rounds: int = 2) -> None:
         self.scales = scales
         self.C = C
         self.gains = gains
         self.rounds = rounds
-        self.calibration = calibration
 
     def fit(self, X: Bags | Store, y: Any, target: Sequence[Bags | Store], target_y: Sequence[Any]) -> Self:
         """Learn from labelled images of the source, and from images of the target in one or more parts."""
@@ -65,23 +61,11 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             more, names = unlabelled[taken], self.model_.classes_[values.argmax(axis=1)[taken]]
             self.model_ = self._learned(np.concatenate([vectors, more]), np.concatenate([labels, names]))
         self.classes_ = self.model_.classes_
-
-        def with_target(rows: Floats, named: npt.NDArray[Any]) -> Any:
-            return LinearSVC(C=self.C, random_state=0).fit(
-                np.concatenate([rows, self._scaled(more)]), np.concatenate([named, names])
-            )
-
-        held_out = calibrated(with_target, self._scaled(vectors), labels, self.calibration, 0)
-        self.temperature_, self.rejection_threshold_ = held_out
         return self
 
     def predict(self, X: Bags) -> npt.NDArray[Any]:
         """Return the predicted label of each image."""
         return np.asarray(self.model_.predict(self._scaled(self._vectors(X))))
-
-    def predict_proba(self, X: Bags) -> npt.NDArray[Any]:
-        """Return the probability of each class, for each image."""
-        return softmax(decision_values(self.model_, self._scaled(self._vectors(X))) / self.temperature_)
 
     def _check_settings(self) -> None:
         if self.scales not in SCALES or self.rounds not in (0, 1, 2):
@@ -117,17 +101,12 @@ class AdaptedDefault(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.simplefilter("ignore")  # a refusal to adapt stands in the cell
             self.adapted_ = Adapted(learner).fit(labelled, np.append(np.asarray(y), known), there[unknown])
         self.classes_ = self.adapted_.classes_
-        self.rejection_threshold_ = float(getattr(self.adapted_, "rejection_threshold_", 0.0))
         self.refusal_ = getattr(self.adapted_, "refusal_", None)
         return self
 
     def predict(self, X: Bags) -> npt.NDArray[Any]:
         """Return the predicted label of each image."""
         return np.asarray(self.adapted_.predict(X))
-
-    def predict_proba(self, X: Bags) -> npt.NDArray[Any]:
-        """Return the probability of each class, for each image."""
-        return np.asarray(self.adapted_.predict_proba(X))
 
 
 class AdaptedVotes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -21,17 +21,17 @@ class PaperSnbnl(SNBNL):
     its pseudocode. How many passes it makes it does not say: here as many as ours, and 100 steps at least.
     """
 
-    alpha: float = 1.0
+    alpha: float | str = 1.0
     curvature: float = 1.0
     batch_size: int = 2500
 
     def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
         return rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim)).astype(data.dtype)
 
-    def _train(self, data: TrainingData, seed: int, training: str) -> None:
-        rng = np.random.default_rng(seed)
+    def _train(self, data: TrainingData, seed: int) -> None:
+        rng, self.alpha_ = np.random.default_rng(seed), self.alpha
         learner = self._learner(self._first_prototypes(data, rng))
-        passes = Passes(training, data, rng, learner, self.batch_size)
+        passes = Passes(data, rng, learner, self.batch_size)
         count = max(self.max_iter, -(-self.min_steps // passes.batches))
         for _ in range(count):
             passes.one_pass()

@@ -41,10 +41,8 @@ class MopCnn(PooledClassifier):
     is the inverse of the mean squared distance of training descriptors to their nearest centre.
     """
 
-    def __init__(
-        self, features: int = 500, centres: int = 100, soft: int = 5, random_state: int = 0, calibration: float = 0.0
-    ) -> None:
-        super().__init__(random_state, calibration)
+    def __init__(self, features: int = 500, centres: int = 100, soft: int = 5, random_state: int = 0) -> None:
+        super().__init__(random_state)
         self.features = features
         self.centres = centres
         self.soft = soft

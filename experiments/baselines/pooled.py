@@ -9,7 +9,7 @@ feature map at several scales; pooling the cells of one scale gives the image at
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -22,15 +22,10 @@ from sklearn.preprocessing import Normalizer
 from sklearn.svm import LinearSVC
 
 from patchvote.bags.bags import Bags
-from patchvote.bags.copies import equal_groups
 from patchvote.bags.store import Store
-from patchvote.voters.labels import hold_out
-from patchvote.voters.votes import fit_temperature, softmax, threshold_for
 
 Floats = npt.NDArray[np.float32]
 SCALES = ("whole", "first", "last", "each", "all")
-_FEWEST_TO_CALIBRATE = 50  # images: of fewer, the held-out ones are too few
-_REJECTION = 0.05  # share of the correctly classified held-out images that may be rejected, the default of the voters
 _BLOCK_DESCRIPTORS = 50_000  # read from a store at once: 256 MB with 1,280 features as float32
 
 
@@ -79,21 +74,16 @@ def is_signed(images: Bags | Store) -> bool:
 class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
     """A simple classifier of one vector per image, normalised to length 1.
 
-    Standardised features gave 1 to 2 points less on Scene-15. Probabilities are a softmax of decision values.
+    Standardised features gave 1 to 2 points less on Scene-15.
     """
 
-    rejection_threshold_ = 0.0
-
-    def __init__(self, random_state: int = 0, calibration: float = 0.0) -> None:
+    def __init__(self, random_state: int = 0) -> None:
         self.random_state = random_state
-        self.calibration = calibration
 
     def fit(self, X: Bags | Store, y: Any) -> Self:
         """Learn from labelled images; of a store, at most one block is in memory at a time."""
         self._prepare(X)
         vectors, labels = self._vectors(X), np.asarray(y)
-        held_out = calibrated(self._learned, vectors, labels, self.calibration, self.random_state)
-        self.temperature_, self.rejection_threshold_ = held_out
         self.model_ = self._learned(vectors, labels)
         self.classes_ = self.model_.classes_
         return self
@@ -105,10 +95,6 @@ class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore
     def predict(self, X: Bags) -> npt.NDArray[Any]:
         """Return the predicted label of each image."""
         return np.asarray(self.model_.predict(self._vectors(X)))
-
-    def predict_proba(self, X: Bags) -> npt.NDArray[Any]:
-        """Return the probability of each class, for each image."""
-        return softmax(decision_values(self.model_, self._vectors(X)) / self.temperature_)
 
     def _prepare(self, images: Bags | Store) -> None:
         """Learn from the training images how to compute the vector of an image."""
@@ -137,28 +123,6 @@ def decision_values(model: Any, vectors: Floats) -> npt.NDArray[np.float64]:
     """Return one decision value per class; two classes, which have one function, get half of it with opposite signs."""
     values = np.asarray(model.decision_function(vectors), np.float64)
     return values if values.ndim == 2 else np.stack([-values, values], axis=1) / 2
-
-
-def calibrated(
-    train: Callable[[Floats, npt.NDArray[Any]], Any],
-    vectors: Floats,
-    labels: npt.NDArray[Any],
-    share: float,
-    seed: int,
-) -> tuple[float, float]:
-    """Return the temperature and the threshold of rejection, set on images that a training of their own has not seen.
-
-    Exact copies of an image are held out together. Without held-out images they are 1 and 0.
-    """
-    _, numbers = np.unique(labels, return_inverse=True)
-    if share <= 0 or len(labels) < _FEWEST_TO_CALIBRATE:
-        return 1.0, 0.0
-    keep, out = hold_out(np.arange(len(labels)), numbers, share, seed, equal_groups([row.tobytes() for row in vectors]))
-    if not len(out):
-        return 1.0, 0.0
-    values = decision_values(train(vectors[keep], labels[keep]), vectors[out])
-    temperature = fit_temperature(values, numbers[out])
-    return temperature, threshold_for(softmax(values / temperature), numbers[out], _REJECTION)
 
 
 class WholeImageSvm(PooledClassifier):
@@ -192,8 +156,8 @@ class PooledSvm(PooledClassifier):
     scale), "each" (those of each scale, side by side) or "all" (all descriptors of the bag in one mean).
     """
 
-    def __init__(self, scales: str = "last", random_state: int = 0, calibration: float = 0.0) -> None:
-        super().__init__(random_state, calibration)
+    def __init__(self, scales: str = "last", random_state: int = 0) -> None:
+        super().__init__(random_state)
         self.scales = scales
 
     def _check_settings(self) -> None:
@@ -215,8 +179,8 @@ class BagSvm(PooledClassifier):
     Vectors are centred, and scaled to a mean squared length of 1, for which C is the inverse regularisation strength.
     """
 
-    def __init__(self, C: float = 1.0, power: float = 0.5, calibration: float = 0.0) -> None:
-        super().__init__(calibration=calibration)
+    def __init__(self, C: float = 1.0, power: float = 0.5) -> None:
+        super().__init__()
         self.C = C
         self.power = power
 
@@ -242,8 +206,8 @@ class CovarianceSvm(PooledClassifier):
     matrix square root is taken, which weighs its directions evenly. The roots of their mean stand beside it.
     """
 
-    def __init__(self, features: int = 96, random_state: int = 0, calibration: float = 0.0) -> None:
-        super().__init__(random_state, calibration)
+    def __init__(self, features: int = 96, random_state: int = 0) -> None:
+        super().__init__(random_state)
         self.features = features
 
     def _prepare(self, images: Bags | Store) -> None:

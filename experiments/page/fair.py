@@ -23,6 +23,7 @@ from ..voters import VOTERS, parse_voter, title
 from .tables import NETWORK, markdown
 
 BASELINES = ("whole-svm", "pooled-svm", "mean-svm")  # kinds of voters that see the image without parts
+COVARIANCE = "covariance-svm"
 Cells = dict[tuple[str | None, int], dict[str, Any]]  # by pair and split
 
 
@@ -103,26 +104,48 @@ def _photos(results: Results, run: Run, cells: Sequence[Cells]) -> tuple[int, in
 
 
 def table(protocol: Protocol, setting: Setting, results: Results) -> str:
-    """Return the best pooled images, and every voter with its comparison; `dense` bags of the main network."""
+    """Return the voters of parts beside the best mean-pooled image and beside covariance pooling; `dense` bags."""
     runs = {
         run: kept["cells"]
         for run, kept in results.all(protocol.name)
-        if (run.setting, run.recipe, run.network) == (setting.name, "dense", NETWORK)
+        if (run.setting, run.recipe, run.network) == (setting.name, "dense", NETWORK) and run.voter in protocol.voters
     }
     means = {run: _mean_over_pairs(cells) for run, cells in runs.items()}
+    covariance = next((run for run in runs if run.voter == COVARIANCE), None)
     rows = []
-    for run, cells in runs.items():
-        best = _best_baseline(means, run)
-        if best is None or (run != best and (_is_baseline(run) or "(" in run.voter)):
-            continue  # of baselines the best alone, of voters those with their own settings
-        splits = str(len({cell["split"] for cell in cells}))
-        found = compare(results, run, best)
-        comparison = ["best", "", ""]
-        if run != best and found is not None:
-            error = f" ± {found.error:.2f}" if found.splits > 1 else ""
-            comparison = [f"{found.difference:+.2f}{error}", f"{found.first} : {found.second}", f"{found.p:.2g}"]
-        rows.append([title(run.voter), splits, f"{means[run]:.2f}", *comparison])
-    return markdown(["voter", "splits", "accuracy", "beside the best image without parts", "won : lost", "p"], rows)
+    for run in sorted(runs, key=lambda run: protocol.voters.index(run.voter)):
+        if _is_baseline(run) or run.voter == COVARIANCE or (best := _best_baseline(means, run)) is None:
+            continue
+        against = [best, None if _adapts(run) else covariance]
+        splits = str(len({cell["split"] for cell in runs[run]}))
+        rows.append([title(run.voter), splits, *(_words(results, run, one) for one in against)])
+    found = {run: _best_baseline(means, run) for run in runs}
+    names = {adapts: title(best.voter) for run, best in found.items() if best for adapts in [_adapts(run)]}
+    rows.append(["the best mean-pooled image", "", " / ".join(names[key] for key in sorted(names)), ""])
+    return markdown(
+        ["voter of parts", "splits", "beside the best mean-pooled image", "beside covariance pooling"], rows
+    )
+
+
+def versus(protocol: Protocol, pairs: Sequence[tuple[str, str]], results: Results) -> str:
+    """Return pairs of voters on the splits of a set of scenes that both have, with the sign test of their photos."""
+    rows = []
+    for names in pairs:
+        first, second = (Run(protocol.name, protocol.settings[0].name, name, "dense", NETWORK) for name in names)
+        cells = common_cells(results, first, second)
+        if cells[0]:
+            means = [f"{_mean_over_pairs(list(one.values())):.2f}" for one in cells]
+            rows.append([" : ".join(map(title, names)), str(len(cells[0])), *means, _words(results, first, second)])
+    return markdown(["voters", "splits", "first", "second", "difference; won : lost; sign test"], rows)
+
+
+def _words(results: Results, run: Run, other: Run | None) -> str:
+    """Return the difference in points, the photos won and lost, and the p of the sign test."""
+    found = None if other is None else compare(results, run, other)
+    if found is None:
+        return ""
+    error = f" ± {found.error:.2f}" if found.splits > 1 else ""
+    return f"{found.difference:+.2f}{error}; {found.first} : {found.second}; p = {found.p:.2g}"
 
 
 def _mean_over_pairs(cells: Sequence[dict[str, Any]]) -> float:

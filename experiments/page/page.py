@@ -26,16 +26,14 @@ def write_results(results: Results, docs: Path) -> Path:
             raise PatchvoteError(f"{page} needs {start} and {end} once each.")
         text = text[: text.index(start)] + f"{start}\n{make(results)}\n" + text[text.index(end) :]
     page.write_text(text, encoding="utf-8")
-    few = [Protocol.load(name) for name in ("amazon-few", "scene15-few")]
-    plots.plot_few(few, results, pictures / "few")
     plots.plot_patches(Protocol.load("scene15-patches"), results, pictures / "scene15-patches")
     plots.plot_times(tables.budgets(Protocol.load("scene15-time"), results), pictures / "scene15-time")
     return page
 
 
-def _domains(number: int) -> Callable[[Results], str]:
+def _domains(number: int, *, adapted: bool = False, recipe: str = "dense") -> Callable[[Results], str]:
     office = Protocol.load("office-caltech")
-    return lambda results: tables.domains(office, office.settings[number], results)
+    return lambda results: tables.domains(office, office.settings[number], results, adapted=adapted, recipe=recipe)
 
 
 def _fair(name: str, number: int = 0) -> Callable[[Results], str]:
@@ -43,14 +41,25 @@ def _fair(name: str, number: int = 0) -> Callable[[Results], str]:
     return lambda results: fair.table(protocol, protocol.settings[number], results)
 
 
+def _scenes(name: str, whole: str | None = None) -> Callable[[Results], str]:
+    protocols = Protocol.load(name), None if whole is None else Protocol.load(whole)
+    return lambda results: tables.accuracies(protocols[0], results, protocols[1])
+
+
+_VERSUS = (("nbnl", "snbnl-paper"), ("nbnl", "snbnl-rule"), ("nbnl", "snbnl"))
 _TABLES: dict[str, Callable[[Results], str]] = {
     "default": lambda results: tables.default_voter(results.folder / "default" / "measured.json"),
-    "scenes": lambda results: tables.scenes(Protocol.load("scene15"), results),
+    "scenes": _scenes("scene15"),
+    "nbnl": lambda results: fair.versus(Protocol.load("scene15"), _VERSUS, results),
     "times": lambda results: tables.times(Protocol.load("scene15-time"), results),
+    "indoor": _scenes("mit67-part", "mit67"),
+    "sun": _scenes("sun397-part", "sun397"),
     "unsupervised": _domains(0),
+    "unsupervised, patches": _domains(0, recipe="patch"),
+    "unsupervised, adapted": _domains(0, adapted=True),
     "semi-supervised": _domains(1),
-    "scene15-parts": _fair("scene15-parts"),
-    "office-parts, unsupervised": _fair("office-parts", 0),
-    "office-parts, semi-supervised": _fair("office-parts", 1),
-    "scene15-few": lambda results: tables.few(Protocol.load("scene15-few"), results),
+    "semi-supervised, adapted": _domains(1, adapted=True),
+    "scenes, parts": _fair("scene15"),
+    "unsupervised, parts": _fair("office-caltech", 0),
+    "semi-supervised, parts": _fair("office-caltech", 1),
 }

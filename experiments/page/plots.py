@@ -12,7 +12,7 @@ import numpy as np
 from ..protocol import Protocol
 from ..results import Results
 from ..voters import title
-from .tables import NETWORK, Budget, Row, summarise
+from .tables import Budget, summarise
 
 
 def plot_patches(protocol: Protocol, results: Results, path: Path) -> None:
@@ -20,7 +20,7 @@ def plot_patches(protocol: Protocol, results: Results, path: Path) -> None:
     accuracies: dict[str, dict[tuple[str, str], dict[tuple[int, int], float]]] = {}
     for row in summarise(protocol, results):
         match = re.fullmatch(r"patch-(\d+)x(\d)(?:-n(\d+))?(?:-\d+px)?(-before)?", row["recipe"])
-        if match and row["voter"] == "nbnn":
+        if match and row["voter"] == "nbnn-pca":
             sampling = match[3] or "100", "before" if match[4] else "after"
             by_patch = accuracies.setdefault(row["network"], {}).setdefault(sampling, {})
             by_patch[int(match[1]), int(match[2])] = row["mean"]
@@ -37,27 +37,6 @@ def plot_patches(protocol: Protocol, results: Results, path: Path) -> None:
         panel.set_xlabel("levels\n16 px               32 px               64 px smallest")
         panel.set_title(network, fontsize=9)
     axes[0].legend(fontsize=7)
-    _write(figure, axes, path)
-
-
-def plot_few(protocols: Sequence[Protocol], results: Results, path: Path) -> None:
-    """Draw accuracy by the number of training images per class: one panel per image set, one line per voter."""
-    figure, axes = _figure(len(protocols), 4.2)
-    for protocol, panel in zip(protocols, axes, strict=True):
-        rows = [row for row in summarise(protocol, results) if (row["recipe"], row["network"]) == ("dense", NETWORK)]
-        for number, voter in enumerate(dict.fromkeys(row["voter"] for row in rows)):
-            same: list[Row] = sorted((r for r in rows if r["voter"] == voter), key=lambda row: int(row["setting"]))
-            counts, means = [int(row["setting"]) for row in same], [row["mean"] for row in same]
-            errors = [row["deviation"] / row["splits"] ** 0.5 for row in same]
-            if same:
-                _line(panel, counts, means, errors, f"C{number % 10}", title(voter))
-        panel.set_xscale("log")
-        ticks = [int(setting.name) for setting in protocol.settings]
-        panel.set_xticks(ticks, [str(tick) for tick in ticks])
-        panel.minorticks_off()
-        panel.set_xlabel("training images per class")
-        panel.set_title(protocol.title, fontsize=9)
-    axes[0].legend(fontsize=7, loc="lower right")
     _write(figure, axes, path)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..protocol import Protocol, Setting
 from ..results import Results
-from ..voters import parse_voter, title
+from ..voters import parse_voter, title, voter_kind
 
 Row = dict[str, Any]
 RECIPES = ("dense", "patch")
@@ -26,12 +26,12 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     Examples
     --------
     >>> print(markdown(["voter", "mean"], [["NBNN", "90.1"]]))
-    | voter | mean |
+    |voter|mean|
     |---|--:|
-    | NBNN | 90.1 |
+    |NBNN|90.1|
     """
-    lines = [f"| {' | '.join(header)} |", f"|---|{'--:|' * (len(header) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+    lines = [f"|{'|'.join(header)}|", f"|---|{'--:|' * (len(header) - 1)}"]
+    return "\n".join([*lines, *(f"|{'|'.join(row)}|" for row in rows)])
 
 
 def summarise(protocol: Protocol, results: Results) -> list[Row]:
@@ -57,51 +57,62 @@ def summarise(protocol: Protocol, results: Results) -> list[Row]:
 
 def default_voter(path: Path) -> str:
     """Return what the default voter reached, from a file of records."""
-    records = json.loads(path.read_text(encoding="utf-8"))
-    rows = [[one["name"], f"{one['value']:g}", (one["peer"] or "").rpartition(": ")[2]] for one in records]
-    return markdown(["default voter", "value", "linear SVM before"], rows)
+    table: dict[str, dict[str, str]] = {}
+    for one in json.loads(path.read_text(encoding="utf-8")):
+        count, _, what = one["name"].removeprefix("Scene-15, ").partition(" per class, ")
+        if what and one["name"].startswith("Scene-15"):
+            what = "accuracy" if "splits" in what else what
+            table.setdefault(count.split()[0], {})[what] = f"{one['value']:.2f}"
+    counts = sorted(table, key=int)
+    kinds = ("accuracy", "calibration error", "left-out photos")
+    return markdown(
+        ["Scene-15, photos per class", *counts],
+        [[kind, *(table[count].get(kind, "") for count in counts)] for kind in kinds],
+    )
 
 
-def scenes(protocol: Protocol, results: Results) -> str:
-    """Return the accuracies on scenes: the paper's, and ours with each recipe."""
-    setting = protocol.settings[0].name
+def accuracies(protocol: Protocol, results: Results, whole: Protocol | None = None) -> str:
+    """Return the accuracies of a set of scenes: the paper's, and ours with each recipe.
+
+    The paper's are those of the `whole` image set, where the protocol has a part of it.
+    """
+    source = whole or protocol
+    recipes = [recipe for recipe in RECIPES if recipe in protocol.recipes]
     rows = [row for row in summarise(protocol, results) if row["network"] == NETWORK]
     table = []
     for voter in protocol.voters:
-        figure = protocol.figure(setting, voter, None)
+        figure = source.figure(source.settings[0].name, voter, None)
         cells = [f"{figure[0]:.2f} ± {figure[1]:.2f}" if figure else ""]
-        for recipe in RECIPES:
+        for recipe in recipes:
             found = [row for row in rows if (row["voter"], row["recipe"]) == (voter, recipe)]
             cells += [f"{_mean(found[0])} ({found[0]['splits']})" if found else ""]
         if any(cells):
             table.append([title(voter), *cells])
-    return markdown(["voter", "paper", *(f"ours, {recipe} (splits)" for recipe in RECIPES)], table)
+    paper = "paper" if whole is None else "paper, all classes"
+    return markdown(["voter", paper, *(f"ours, {recipe} (splits)" for recipe in recipes)], table)
 
 
-def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
-    """Return the accuracies on the pairs of the paper's table, of the paper and ours, with their average."""
+def domains(
+    protocol: Protocol, setting: Setting, results: Results, *, adapted: bool = False, recipe: str = "dense"
+) -> str:
+    """Return the accuracies on the pairs of the paper's table, of the paper and ours, with their average.
+
+    `adapted` rows are those of voters that see the test photos without labels.
+    """
     rows = [row for row in summarise(protocol, results) if row["setting"] == setting.name and row["network"] == NETWORK]
     table = []
     for voter in protocol.voters:
+        if voter_kind(voter).adapts != adapted:
+            continue
         figures = [protocol.figure(setting.name, voter, pair) for pair in setting.main]
         paper = [figure[0] for figure in figures if figure]
-        ours = {row["pair"]: row for row in rows if (row["voter"], row["recipe"]) == (voter, "dense")}
+        ours = {row["pair"]: row for row in rows if (row["voter"], row["recipe"]) == (voter, recipe)}
         means = [ours[pair]["mean"] for pair in setting.main if pair in ours]
-        splits = min((row["splits"] for row in ours.values()), default=0)
+        splits = min((ours[pair]["splits"] for pair in setting.main if pair in ours), default=0)
         for name, values in ((f"{title(voter)}, paper", paper), (f"{title(voter)} ({splits})", means)):
             if len(values) == len(setting.main):
                 table.append([name, *(f"{value:.1f}" for value in values), f"{np.mean(values):.2f}"])
     return markdown(["voter (splits)", *(_arrow(pair) for pair in setting.main), "average"], table)
-
-
-def few(protocol: Protocol, results: Results) -> str:
-    """Return the mean accuracy by voter and number of training images per class."""
-    rows = [row for row in summarise(protocol, results) if (row["recipe"], row["network"]) == ("dense", NETWORK)]
-    table = []
-    for voter in dict.fromkeys(row["voter"] for row in rows):
-        means = {row["setting"]: f"{row['mean']:.2f}" for row in rows if row["voter"] == voter}
-        table.append([title(voter), *(means.get(setting.name, "") for setting in protocol.settings)])
-    return markdown(["images per class", *(setting.name for setting in protocol.settings)], table)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +122,7 @@ class Budget:
     kind: str
     rounds: int
     splits: int
-    seconds: float  # mean of training
+    seconds: float  # median of training
     accuracy: float
 
 
@@ -123,9 +134,8 @@ def budgets(protocol: Protocol, results: Results) -> list[Budget]:
     found = []
     for (kind, settings), cells in runs:
         chosen = [cell for cell in cells if cell["split"] in common]
-        accuracy, seconds = (
-            float(np.mean([cell[key] for cell in chosen] or [0])) for key in ("accuracy", "train_seconds")
-        )
+        accuracy = float(np.mean([cell["accuracy"] for cell in chosen] or [0]))
+        seconds = float(np.median([cell["train_seconds"] for cell in chosen] or [0]))
         found.append(Budget(kind, settings["max_iter"], len(chosen), seconds, accuracy))
     return sorted(found, key=lambda budget: (budget.kind, budget.seconds))
 
