@@ -23,9 +23,8 @@ from patchvote.bags.store import Store
 from patchvote.errors import PatchvoteError, UntypedNetworkError
 from patchvote.networks.names import EMBEDDED, parts_of
 from patchvote.utils.machine import forget_peak_memory, peak_memory
-from patchvote.voters.base import Voter
 
-from .calibrated import chosen, fit_calibrated
+from .calibrated import chosen
 from .datasets import Dataset, read_dataset
 from .made_with import here, settings_and_bags
 from .protocol import Part, Protocol, Setting
@@ -277,11 +276,7 @@ class _SameTraining:
     def _train(self, voter: str) -> tuple[Any, Cell]:
         labels = self._labels(self.read[0].train)
         start = time.perf_counter()
-        estimator = self._make(voter)
-        if self.runner.protocol.calibrated and isinstance(estimator, Voter):
-            estimator = fit_calibrated(estimator, self.train, labels)
-        else:
-            estimator.fit(self.train, labels)
+        estimator = self._make(voter).fit(self.train, labels)
         trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
         if hasattr(estimator, "recall_"):
             trained["recall"] = round(estimator.recall_, 4)

@@ -19,7 +19,7 @@ from patchvote.voters.base import Voter
 from .baselines.adapted import AdaptedDefault, AdaptedVoter, AdaptedVotes
 from .baselines.literal import PaperSnbnl
 from .baselines.mop import MopCnn
-from .baselines.pooled import BagSvm, CovarianceSvm, MeanSvm, PooledSvm, WholeImageLogistic, WholeImageSvm
+from .baselines.pooled import BagSvm, CovarianceSvm, MeanSvm, PooledSvm, WholeImageSvm
 from .da.voter import DANBNN
 
 
@@ -53,7 +53,6 @@ VOTERS: dict[str, VoterKind] = {
     "adapted": VoterKind("adapted BagSVM", AdaptedVoter, adapts=True),
     "bag-svm": VoterKind("BagSVM", BagSvm),
     "whole-svm": VoterKind("whole image + SVM", WholeImageSvm),
-    "whole-logistic": VoterKind("whole image + logistic regression", WholeImageLogistic),
     "mean-svm": VoterKind("mean of the bag + SVM", MeanSvm),
     "pooled-svm": VoterKind("pooled image + SVM", PooledSvm),
     "covariance-svm": VoterKind("covariance pooling + SVM", CovarianceSvm),

@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
@@ -130,13 +129,6 @@ class WholeImageSvm(PooledClassifier):
 
     def _vectors_of_block(self, bags: Bags) -> Floats:
         return np.asarray(at_scale(bags, 0).values, np.float32)
-
-
-class WholeImageLogistic(WholeImageSvm):
-    """The descriptor of the whole image, and logistic regression."""
-
-    def _learned(self, vectors: Floats, labels: npt.NDArray[Any]) -> Any:
-        return _by_folds(LogisticRegression(max_iter=1000), (100.0, 10.0, 1000.0), vectors, labels, self.random_state)
 
 
 class MeanSvm(PooledClassifier):

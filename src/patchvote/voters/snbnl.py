@@ -353,7 +353,7 @@ class SNBNL(PrototypeVoter):
 
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
         """Return the object that makes the steps, with numpy, on the requested device or with a team of workers."""
-        learner = Stoml3(weights, self.q, self.alpha_, self.curvature, step, self.device_)
+        learner = Stoml3(weights, self.q, float(self.alpha_), self.curvature, step, self.device_)
         learner.team = self._team
         return learner
 
