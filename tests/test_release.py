@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -38,26 +36,17 @@ def dist(tmp_path_factory):
     return folder
 
 
-def test_a_folder_with_other_files_is_not_emptied_for_a_release(tmp_path):
+def test_other_files_are_not_overwritten_and_uncommitted_changes_not_released(tmp_path):
     (tmp_path / "notes").write_text("mine")
-    refused = tool("distribution.py", tmp_path, "--changed")
-    assert refused.returncode == 1
-    assert "holds other files (notes)" in refused.stderr
+    assert "notes" in tool("distribution.py", tmp_path, "--changed").stderr
+    assert tool("distribution.py", tmp_path / "notes", "--changed").returncode == 1
     assert (tmp_path / "notes").read_text() == "mine"
-    assert "is a file" in tool("distribution.py", tmp_path / "notes", "--changed").stderr
-
-
-def test_changes_that_are_not_committed_are_not_released(tmp_path):
-    if subprocess.run(["git", "status"], cwd=ROOT, capture_output=True, check=False).returncode:
-        pytest.skip("this is no repository")
-    for folder in ("src", "tools"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for words in (["init", "-q"], ["add", "tools"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    script = [sys.executable, str(tmp_path / "tools" / "distribution.py"), str(tmp_path / "dist")]
-    refused = subprocess.run(script, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
-    assert "these files are not committed" in refused.stderr
+    if subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=False).returncode:
+        pytest.skip("git is not here")
+    (tmp_path / "tools").mkdir()
+    script = shutil.copy(TOOLS / "distribution.py", tmp_path / "tools")
+    refused = subprocess.run([sys.executable, script, tmp_path / "dist"], capture_output=True, text=True, check=False)
+    assert "not committed" in refused.stderr
     assert not (tmp_path / "dist").exists()
 
 
@@ -81,34 +70,17 @@ def test_the_sdist_has_what_the_tests_and_the_site_need(dist):
     assert [name for name in inside if re.search(r"__pycache__|\.venv|/site/|^build/", name)] == []
 
 
-def load(name: str):
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_every_dependency_has_a_lower_bound_and_the_version_a_place_in_the_changelog():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## .*{re.escape(__version__)}", changelog, re.MULTILINE)
     oldest = tool("oldest.py", "demo", "plots", "heic", "web", "remote", "hub", "ray", "torch", "docs")
-    assert oldest.returncode == 0, oldest.stderr
-    assert "numpy==1.26" in oldest.stdout.splitlines()
-    assert "there is no extra 'nonsense'" in tool("oldest.py", "nonsense").stderr
-    with pytest.raises(SystemExit, match="'numpy' has no lower bound"):
-        load("oldest").constraints(["numpy"])
+    assert "numpy==1.26" in oldest.stdout.splitlines(), oldest.stderr
+    assert tool("oldest.py", "nonsense").returncode == 1
 
 
-def test_an_environment_that_is_too_large_is_refused():
-    listed = tool("installed.py", sys.executable, 1)
-    assert listed.returncode == 1
-    assert "more than 1 MB" in listed.stderr
-
-
-@pytest.mark.parametrize("name", ["oldest", "licences", "site_hooks"])
-def test_the_examples_in_the_tools_hold(name):
+def test_the_examples_in_the_tools_hold():
     pytest.importorskip("mkdocs")
     pytest.importorskip("latex2mathml")
-    result = doctest.testmod(load(name))
-    assert result.attempted > 0
-    assert result.failed == 0
+    words = ["-m", "doctest", *(f"{name}.py" for name in ("oldest", "licences", "site_hooks"))]
+    done = subprocess.run([sys.executable, *words], cwd=TOOLS, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
