@@ -195,11 +195,7 @@ def base_of(root: Path, recipe: Recipe, fingerprint: str) -> Path:
 
 
 def bound_of(cache: str | Path | bool | None = None) -> int | None:
-    """Return how many bytes a cache may take, None for any number.
-
-    `PATCHVOTE_CACHE_SIZE` says it for every cache. Without it, the user's has a default, and a folder that the user
-    names for the purpose has no bound.
-    """
+    """Return how many bytes a cache may take: as `PATCHVOTE_CACHE_SIZE` says, else any number for a named folder."""
     text = os.environ.get(VARIABLE, "")
     if text.strip():
         return parse_size(text)

@@ -61,8 +61,7 @@ def groups_of_layouts(looks: Floats, keys: Sequence[Any]) -> Numbers:
 def copy_pairs(images: Bags | Store, keys: Sequence[str]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
     """Return pairs of photos that are copies, the earlier one first, and which of them certainly are.
 
-    Every photo is also paired with itself or with the first of its exact copies. Pairs may repeat; n photos that are
-    all alike give n² / 2 of them. Pairs that are not certain look alike, and may differ.
+    Every photo is also paired with itself or with the first of its exact copies. Pairs may repeat.
     """
     looks, keys = _layouts_and_keys(images, keys)
     pairs = np.concatenate(list(_pairs(looks, keys)))
@@ -135,11 +134,7 @@ def groups_of_several(groups: Numbers) -> list[list[int]]:
 
 
 def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]) -> dict[str, Any] | None:
-    """Describe which photos are copies of one another, as plain values; None if there are none.
-
-    These are the numbers of groups and of photos in them, names of the photos of the first groups, the number of groups
-    with several classes, and the first of these as pairs of name and class.
-    """
+    """Describe which photos are copies of one another, as plain values; None if there are none."""
     several = groups_of_several(groups)
     if not several:
         return None
@@ -147,14 +142,13 @@ def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]
     return {
         "groups": len(several),
         "photos": sum(map(len, several)),
-        "examples": [_named(group, names) for group in several[:_EXAMPLES]],
+        "examples": [
+            [*(names[i] for i in group[:_NAMES]), *(["…"] if len(group) > _NAMES else [])]
+            for group in several[:_EXAMPLES]
+        ],
         "in_several_classes": len(mixed),
         "examples_in_several_classes": [_one_per_class(group, names, labels) for group in mixed[:_EXAMPLES]],
     }
-
-
-def _named(group: Sequence[int], names: Sequence[str]) -> list[str]:
-    return [names[i] for i in group[:_NAMES]] + ["…"] * (len(group) > _NAMES)
 
 
 def _one_per_class(group: list[int], names: Sequence[str], labels: Sequence[str]) -> list[list[str]]:

@@ -57,13 +57,7 @@ class Filled:
 
 
 def damage(files: Sequence[str]) -> list[str]:
-    """Return one sentence about damaged files of a cache, however many there are; none if there are none.
-
-    Examples
-    --------
-    >>> damage(["a.bag", "b.bag", "c.bag", "d.bag"])
-    ['4 files of the cache were damaged and made again: a.bag, b.bag, c.bag, …']
-    """
+    """Return one sentence about damaged files of a cache, however many there are; none if there are none."""
     named = ", ".join([*files[:_NAMED], *(["…"] if len(files) > _NAMED else [])])
     what = counted(len(files), "file of the cache was", "files of the cache were")
     return [f"{what} damaged and made again: {named}"] if files else []
@@ -82,10 +76,9 @@ def described(
     """Yield what is kept of the bags of photos, in order: from the cache, or else from the network.
 
     `cache` is a folder, the user's by default; False keeps nothing. What is yielded does not depend on it: `bag` is
-    what is kept, `whole` the whole bag if it has just come from the network. With an `engine`, its workers extract the
-    photos and write the files of the cache, which this process reads: they have to see the folder under the same path;
-    without a cache, that is a folder in the system's temporary folder. `progress` is called after each photo with what
-    was done, which is added to `filled`.
+    what is kept, `whole` the whole bag if it has just come from the network. With an `engine`, its workers write the
+    files of the cache (without one, of a temporary folder), which this process reads: they have to see the folder under
+    the same path. `progress` is called after each photo with what was done, which is added to `filled`.
     """
     filled = Filled(len(photos)) if filled is None else filled
     start = time.monotonic() - filled.seconds
@@ -170,10 +163,9 @@ class BagFiles(Container[str], Protocol):
 def extracted(
     photos: Iterable[Photo], extractor: Extractor, files: BagFiles, engine: Engine | None = None
 ) -> Generator[tuple[Described, int], None, None]:
-    """Extract the photos that files do not have, and write them there; yield all, in order.
+    """Extract the photos that files do not have, and write them there; yield all, with the number of new descriptors.
 
-    With each comes the number of descriptors that were extracted. A photo that the files have has no bag, nor has one
-    that a worker of an engine has written.
+    A photo that the files had has no bag, nor has one that a worker of an engine has written.
     """
     if engine is None:
         with contextlib.closing(extractor.stream(photos, files)) as stream:

@@ -145,13 +145,11 @@ class Extractor(Parameters):
         """Learn nothing: photos become bags by the recipe alone."""
         return self
 
-    def transform(self, X: Source) -> Bags:
+    def transform(self, X: Source, y: Any = None) -> Bags:
         """Return the bags of photos, as a call does."""
         return self(X)
 
-    def fit_transform(self, X: Source, y: Any = None) -> Bags:
-        """Return the bags of photos, as a call does."""
-        return self(X)
+    fit_transform = transform
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.again, ()
@@ -166,19 +164,9 @@ class Extractor(Parameters):
         return Bags.join(bags)
 
     def stream(self, photos: Iterable[Photo], known: Container[str] = ()) -> Generator[Described, None, None]:
-        """Extract one photo after the other, in order, in bounded memory.
+        """Yield the result for each photo, in order, in bounded memory; photos are consumed a few ahead.
 
-        Parameters
-        ----------
-        photos : iterable of Photo
-            Photos, consumed as needed, a few ahead.
-        known : container of str
-            Digests of contents whose bags the caller has: such photos are read, but not decoded.
-
-        Yields
-        ------
-        Described
-            One result per photo, also for a photo that cannot be read.
+        Contents of the digests in `known` are not decoded: their results have no bag.
         """
         # The network has all cores, and what callers do with one bag after the other is small.
         with one_blas_thread(), _Pipeline(self, known) as pipeline:

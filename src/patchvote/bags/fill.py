@@ -1,12 +1,10 @@
 """Fill a store with the bags of photos, without doing the same work twice and without losing any.
 
 A photo whose bag is in the store is skipped: without reading it if size and time of change of its file are the same,
-after reading it if only its content is. A photo that was moved or has another label reuses its bag. A photo that was
-moved away or has become unreadable is removed from the store.
-
-Finished photos are written one shard at a time, so an interruption loses at most the current shard. Several processes
-may fill one store at once: each checks from time to time what the others have written, and skips that. With an engine,
-workers extract and write; this process decides and counts. A shard with a damaged header is set aside.
+after reading it if only its content is. A photo that was moved or has another label reuses its bag; one that was moved
+away or has become unreadable is removed. An interruption loses at most the current shard. Several processes may fill
+one store at once: each checks from time to time what the others have written. With an engine, workers extract and
+write; this process decides and counts.
 """
 
 from __future__ import annotations
@@ -80,16 +78,6 @@ def fill(
     engine : Engine, optional
         Engine whose workers extract the photos and write the shards; by default this process does. The bags are the
         same. Photos have to be files then, and a photo that ends its worker twice is added to `skipped`.
-
-    Returns
-    -------
-    StoreFilled
-        What was done.
-
-    Raises
-    ------
-    StoreError
-        If the folder holds something else, or bags of another recipe or network, or if the disk is full.
     """
     if not isinstance(extractor, Extractor):
         raise PatchvoteError(f"extractor of fill must be an Extractor, got {brief(extractor)}.")

@@ -132,28 +132,14 @@ class KeptMoments:
 
 
 def signed_root(values: npt.NDArray[Any]) -> Floats:
-    """Return ``sign(x) sqrt(|x|)`` of every value, as float32.
-
-    Examples
-    --------
-    >>> signed_root(np.array([9.0, -16.0, 0.0]))
-    array([ 3., -4.,  0.], dtype=float32)
-    """
+    """Return ``sign(x) sqrt(|x|)`` of every value, as float32."""
     values = to_float32(values)
     size = np.sqrt(np.abs(values))
     return np.asarray(np.copysign(size, values, out=size))
 
 
 def places(boxes: npt.NDArray[Any]) -> Floats:
-    """Return the factors (1, a, b, a b) of descriptors with these boxes, ``(descriptors, 4)``.
-
-    Examples
-    --------
-    >>> top_middle, top_left = [0.5, 0, 0.5, 0], [0, 0, 0, 0]
-    >>> places(np.array([top_middle, top_left]))
-    array([[ 1., -1., -1.,  1.],
-           [ 1., -1.,  1., -1.]], dtype=float32)
-    """
+    """Return the factors (1, a, b, a b) of descriptors with these boxes, ``(descriptors, 4)``."""
     x, y = ((boxes[:, :2] + boxes[:, 2:]) / 2).T
     down, aside = 2 * y - 1, 4 * np.abs(x - 0.5) - 1
     return np.stack([np.ones_like(down), down, aside, down * aside], axis=1).astype(np.float32)

@@ -291,9 +291,8 @@ def write_shard(
 ) -> Path:
     """Write a shard atomically, and return its path. Without entries, one empty bag sets the shapes.
 
-    Its name begins with the time, which shows the later of two shards with the same photo; if a clock went back, with
-    the number after the largest in the folder. It also has the process and random digits, so that any number of
-    processes and machines can write at once.
+    Its name begins with the time, or with the number after the largest in the folder, which shows the later of two
+    shards with the same photo; process and random digits let any number of processes and machines write at once.
     """
     metadata = {
         "format": FORMAT,

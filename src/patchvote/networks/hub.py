@@ -54,15 +54,10 @@ _PIXELS = {
 
 @dataclasses.dataclass(frozen=True)
 class HubName:
-    """The parts of the name of a network on the hub; an absent revision, which is a branch, tag or commit, is empty.
+    """The parts of the name of a network on the hub; the revision, a branch, tag or commit, may be empty.
 
-    Examples
-    --------
-    >>> name = HubName.parse("hf:owner/net@v1/onnx/model.onnx?size=256")
-    >>> name.repository, name.revision, name.file, name.options
-    ('owner/net', 'v1', 'onnx/model.onnx', {'size': '256'})
-    >>> str(name)
-    'hf:owner/net@v1/onnx/model.onnx?size=256'
+    >>> HubName.parse("hf:owner/net@v1/onnx/model.onnx?size=256")
+    HubName(repository='owner/net', revision='v1', file='onnx/model.onnx', options={'size': '256'})
     """
 
     repository: str

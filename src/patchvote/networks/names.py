@@ -31,8 +31,6 @@ _MAX_JOINED = 8  # each network takes memory, and processes every photo
 class NetworkName:
     """The parts of the name of one network; absent parts are empty.
 
-    Examples
-    --------
     >>> NetworkName.parse("torchvision:vgg16@fc7?weights=vgg.safetensors")
     NetworkName(engine='torchvision', what='vgg16', layer='fc7', options={'weights': 'vgg.safetensors'})
     """
@@ -154,8 +152,6 @@ def known_networks() -> dict[str, KnownNetwork]:
 def full_name(name: str) -> str | None:
     """Return the full name that a short one of our table stands for, with its options, or None.
 
-    Examples
-    --------
     >>> full_name("convnext-tiny?size=256")
     'hf:Xenova/convnext-tiny-224@main/onnx/model.onnx?size=256'
     """
