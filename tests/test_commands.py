@@ -16,7 +16,7 @@ import pytest
 
 from helpers.bad_files import DAMAGED, ODD, write_bad_files
 from helpers.command import in_terminal, words
-from patchvote import PatchvoteError, Store
+from patchvote import Patch, PatchvoteError, Store
 from patchvote.cli import COMMANDS
 from patchvote.errors import CacheWarning
 from patchvote.models.file import read_model, write_model
@@ -100,12 +100,7 @@ def test_the_papers_patches_are_an_option(place, command):
     done = command("extract", "photos/iris", "store", *NETWORK, *options, "-j", 1)
     assert done.code == 0, done.err
     recipe = Store.open("store").recipe
-    assert (recipe.mode, recipe.sampling.count, recipe.sampling.smallest, recipe.sampling.levels) == (
-        "patch",
-        20,
-        16,
-        2,
-    )
+    assert recipe.sampling == Patch(20, smallest=16, levels=2, input=32)
     assert "patch: count 20" in command("info", "store").out
 
 
@@ -225,15 +220,6 @@ def test_standard_input_that_names_nothing_is_refused(place, command, monkeypatc
         assert (done.code, done.err.count("\n"), "names no photo" in done.err) == (1, 1, True)
 
 
-def test_predict_says_whether_it_adapted(place, command):
-    done = command("predict", "m.patchvote", "photos", "--adapt", "--insist", "--json")
-    assert "adapted to 12 photos." in done.err
-    assert all(row["adapted"] for row in objects(done.out))
-    done = command("predict", "m.patchvote", "photos/iris/1.jpg", "--adapt", "--json")
-    assert ("of 1 photo, too few" in done.err, objects(done.out)[0]["adapted"]) == (True, False)
-    assert "adapted" not in objects(command("predict", "m.patchvote", "photos/iris/1.jpg", "--json").out)[0]
-
-
 # --- explain and evaluate ---------------------------------------------------------------------------------------------
 
 
@@ -260,13 +246,6 @@ def test_evaluate_tells_the_accuracy_and_what_it_rejects_and_writes_a_report(str
     assert '12 would be rejected as "none of these"' in done.out
     assert "Of the other 0, none were classified correctly." in done.out
     assert json.loads(command("evaluate", strict, "photos", "--no-report", "--json").out)["accuracy_of_named"] is None
-
-
-def test_evaluate_says_whether_adapting_helped(place, command):
-    done = command("evaluate", "m.patchvote", "photos", "--adapt", "--insist", "--no-report")
-    assert "before adapting 100.0 % classified correctly" in done.out
-    told = json.loads(command("evaluate", "m.patchvote", "photos", "--adapt", "--no-report", "--json", "-q").out)
-    assert {"adapted", "refusal", "before"} <= set(told)
 
 
 def test_of_many_classes_those_that_are_found_least_are_listed():

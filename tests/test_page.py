@@ -367,3 +367,21 @@ def test_a_server_with_a_token_asks_for_it_and_with_a_model_answers_at_once(
         page.locator(".answer .label").wait_for()
         assert not page.get_by_label("Model to ask").is_visible()
         assert json.dumps(window.seen().requests).count(TOKEN) == 0
+
+
+def test_an_older_list_of_photos_does_not_replace_a_newer_one(browser, address, demo_photos):
+    photos, held = sorted((demo_photos / "train" / "brick").iterdir()), []
+    with page_of(browser, address, **DESKTOP) as tab:
+        tab.open()
+        tab.add_class("brick")
+        tab.page.route(re.compile(r"/photos\?class=c"), lambda route: held.append((route, route.fetch())), times=1)
+        tab.choose("Add photos of brick", photos[:1])
+        wait_for(lambda: tab.page.evaluate("true") and held)
+        tab.choose("Add photos of brick", photos[1:3])
+        thumbs = tab.card("brick").locator(".thumbs li")
+        thumbs.nth(2).wait_for()
+        route, answer = held.pop()
+        with tab.page.expect_event("requestfinished", lambda request: request == route.request):
+            route.fulfill(response=answer)
+        tab.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert thumbs.count() == 3

@@ -14,7 +14,6 @@ import pytest
 
 from helpers.command import content, in_terminal, words
 from helpers.full_disk import full_disk
-from patchvote import PatchvoteError
 from patchvote.utils.terminal import INTERRUPTION
 
 FIT = ("--network", "tiny.onnx", "--no-cache")
@@ -81,14 +80,6 @@ def test_too_little_memory_is_told_in_a_sentence(place, command, monkeypatch):
     assert done.err.startswith("patchvote: there is not enough memory for this: Unable to allocate")
 
 
-def test_lines_of_our_own_are_lines_and_newlines_in_names_are_not(place, command, monkeypatch):
-    def refuse(path):
-        raise PatchvoteError("a\nb is no model. Expected:", lines=["one", "  two"])
-
-    monkeypatch.setattr("patchvote.models.file.read_model", refuse)
-    assert command("info", "m.patchvote").err == "patchvote: a\\nb is no model. Expected:\none\n  two\n"
-
-
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
@@ -108,12 +99,6 @@ def test_a_reader_that_has_enough_is_no_failure(place):
     done = shell(f'"$@" predict m.patchvote {"photos " * 60} | head -n 2; exit ${{PIPESTATUS[0]}}')  # more than a pipe
     assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 2)
     assert shell('"$@" info m.patchvote | true; "$@" fit --help | true').stderr == ""
-
-
-def test_letters_that_a_terminal_cannot_show_are_question_marks(place):
-    shutil.copy("photos/iris/1.jpg", "Straße.jpg")
-    done = shell('"$@" predict m.patchvote Straße.jpg', PYTHONIOENCODING="ascii")
-    assert (done.returncode, "\nStra?e.jpg," in done.stdout, done.stderr) == (0, True, "")
 
 
 def test_on_a_terminal_there_is_a_bar_and_elsewhere_a_line_now_and_then(place, command, monkeypatch):

@@ -22,7 +22,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from helpers.web import client, files, model_file, refusal, settings, threaded
 from patchvote.errors import PatchvoteError
-from patchvote.web.guard import COOKIE, session_of
 from patchvote.web.settings import Settings
 
 TOKEN = "correct-horse-battery-staple"
@@ -106,17 +105,6 @@ def test_the_page_gets_a_cookie_for_the_token_that_scripts_and_other_sites_canno
     assert locked.get("/v1/models").status_code == 200
     locked.delete("/v1/session")
     assert locked.get("/v1/models").status_code == 401
-
-
-def test_cookies_are_read_in_a_time_that_grows_with_their_length_and_others_do_no_harm(locked):
-    own, start = f"{COOKIE}={session_of(TOKEN)}", time.perf_counter()
-    hostile = f'{COOKIE}="' + "\\" * 60_000 + '"'
-    assert locked.get("/v1/settings", headers={"Cookie": hostile}).status_code == 401
-    assert time.perf_counter() - start < 10  # 0.01 s; the standard library of Python 3.11.7 takes 40
-    for cookies in (own, f'a={{"b": 1}}; {own}', f"no cookie; {own}; c=d", f"x{own}; {own}"):
-        assert locked.get("/v1/settings", headers={"Cookie": cookies}).status_code == 200
-    for cookies in (f"x{own}", own[:-1], f"{COOKIE}=", COOKIE):
-        assert locked.get("/v1/settings", headers={"Cookie": cookies}).status_code == 401
 
 
 def test_to_be_reached_by_others_a_token_is_needed(tmp_path, command, monkeypatch):

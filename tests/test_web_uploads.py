@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
-import errno
 import io
 import json
 import re
@@ -21,7 +20,6 @@ from helpers.bad_files import bomb
 from helpers.hostile_photos import flat_jpeg
 from helpers.small_models import header_of, with_header
 from helpers.web import add, client, crops, files, model_file, refusal, settings, taught
-from patchvote.web.workspaces import Workspace
 
 
 def test_a_bomb_is_refused_in_words_and_other_photos_are_answered(served, real_photos):
@@ -131,23 +129,6 @@ def test_uploads_at_once_do_not_fill_a_workspace_beyond_its_room(tmp_path, surfa
         assert sorted(done) == [200, 413, 413]
         assert home.get(at).json()["total"] == 6
         assert len(list((home.folder / workspace / "photos").iterdir())) == 6
-
-
-def test_photos_of_a_request_that_fails_leave_no_file(home, surfaces, monkeypatch):
-    put = Workspace.put
-
-    def failing(workspace, digest, content, thumbnail):
-        put(workspace, digest, content, thumbnail)
-        if len(list((workspace.folder / "photos").iterdir())) == 3:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Workspace, "put", failing)
-    workspace = taught(home, {"a": surfaces["brick"][:1]})
-    at = f"/v1/workspaces/{workspace}/photos"
-    assert refusal(home.post(at, files=files(surfaces["grass"]))) == (413, "full")
-    assert home.get(at).json()["total"] == 1
-    for part in ("photos", "thumbnails"):
-        assert len(list((home.folder / workspace / part).iterdir())) == 1
 
 
 @pytest.mark.parametrize(
