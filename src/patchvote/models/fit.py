@@ -12,8 +12,8 @@ import dataclasses
 import datetime
 import functools
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -70,27 +70,36 @@ class Labelled:
         return Labelled(names, labels, digests, self.bags.rows(chosen), self.seconds)
 
     def joined(self, other: Labelled) -> Labelled:
-        """Return these photos and others, of which moments are kept, in the order of their digests."""
-        bags = MomentBags.joined([self.bags, other.bags])
+        """Return these photos and others, of which moments are kept, in the order of their contents."""
+        bags, labels = MomentBags.joined([self.bags, other.bags]), self.labels + other.labels
         names, digests = self.names + other.names, self.digests + other.digests
-        every = Labelled(names, self.labels + other.labels, digests, bags, self.seconds + other.seconds)
-        return every.only(np.array(sorted(range(len(names)), key=lambda i: (digests[i], names[i])), np.int64))
+        return Labelled(names, labels, digests, bags, self.seconds + other.seconds).in_order()
+
+    def in_order(self) -> Labelled:
+        """Return the photos in the order of their contents alone."""
+        order = sorted(range(len(self)), key=lambda i: (self.digests[i], self.names[i]))
+        return self.only(np.array(order, np.int64))
+
+    @classmethod
+    def of(cls, items: Iterable[Described]) -> Self:
+        """Return the photos that could be read, of which moments are kept."""
+        start = time.perf_counter()
+        found = [(item, item.bag) for item in items if isinstance(item.bag, MomentBags)]
+        if not found:
+            raise PatchvoteError("no photo can be read.")
+        names = [item.photo.name for item, _ in found]
+        labels = ["" if item.photo.label is None else str(item.photo.label) for item, _ in found]
+        bags = MomentBags.joined([bag for _, bag in found])
+        return cls(names, labels, [item.digest for item, _ in found], bags, time.perf_counter() - start)
 
 
 @contextlib.contextmanager
 def learned_from(items: Iterator[Described], kept: Kept, extractor: Extractor) -> Iterator[Labelled]:
     """Yield what is learned from photos that are described: moments in memory, whole bags in a temporary store."""
-    start = time.perf_counter()
     if isinstance(kept, KeptMoments):
-        found = [item for item in items if isinstance(item.bag, MomentBags)]
-        if not found:
-            raise PatchvoteError("no photo can be read.")
-        found.sort(key=lambda item: (item.digest, item.photo.name))  # the order is that of the contents alone
-        names, labels = [item.photo.name for item in found], [str(item.photo.label) for item in found]
-        bags: list[Any] = [item.bag for item in found]
-        joined = MomentBags.joined(bags)
-        yield Labelled(names, labels, [item.digest for item in found], joined, time.perf_counter() - start)
+        yield Labelled.of(items).in_order()
         return
+    start = time.perf_counter()
     with temporary_folder() as folder:
         store = store_of(items, extractor, folder / "bags")
         labels, digests = store.labels.astype(str).tolist(), [entry.digest for entry in store.entries]
@@ -181,7 +190,7 @@ def fit_model(
         expected = numbers[left_out.images]
         scores = Scores(tuple(classes.tolist()), names, expected, probability, limit, shares, held_out=True)
     about = dataclasses.replace(
-        _about(photos, numbers, groups, fitted, scores, left_out),
+        _about(photos, groups, fitted, scores, left_out),
         seconds={name: round(took, 2) for name, took in seconds.items()},
     )
     index = {name: number for number, name in enumerate(photos.names)}
@@ -337,34 +346,27 @@ def descriptors_of(store: Store, labels: Sequence[str]) -> dict[str, int]:
     return {label: int(store.sizes[array == label].sum()) for label in np.unique(array).tolist()}
 
 
-def _about(
-    photos: Labelled, numbers: Numbers, groups: Numbers, fitted: Any, scores: Scores | None, left_out: LeftOut
-) -> About:
+def _about(photos: Labelled, groups: Numbers, fitted: Any, scores: Scores | None, left_out: LeftOut) -> About:
     """Return the metadata of a new model."""
     cut = []
     if left_out.not_asked:
         cut.append(f"{counted(left_out.not_asked, 'held-out photo was', 'held-out photos were')} not tested")
     if ended := cut_short(fitted):
         cut.append(f"the training on all photos ended after {ended}")
+    images = dict(sorted(collections.Counter(photos.labels).items()))
     about = About(
         made={"patchvote": __version__, "date": datetime.date.today().isoformat()},
-        images=dict(sorted(collections.Counter(photos.labels).items())),
+        images=images,
         copies=describe_copies(groups, photos.names, photos.labels),
         method=type(fitted).description or fitted.kind,
         cut=cut,
-        held_out=None if scores is None else scores.summary() | {"left_out": _reasons(scores, numbers, groups)},
+        held_out=None if scores is None else scores.summary() | {"left_out": _reasons(scores, images)},
         curve=left_out.curve,
     )
     return with_photos(about, zip(photos.labels, photos.digests, strict=True))
 
 
-def _reasons(scores: Scores, numbers: Numbers, groups: Numbers) -> dict[str, str]:
+def _reasons(scores: Scores, images: Mapping[str, int]) -> dict[str, str]:
     """Return for each class without left-out photos the reason why it has none."""
-    reasons = {}
-    for number, class_scores in enumerate(scores.by_class()):
-        if not class_scores.images:
-            photos = numbers == number
-            alike = len(np.unique(groups[photos])) == 1
-            several = "all its photos look alike" if alike else "none could be spared"
-            reasons[class_scores.label] = "it has one photo" if photos.sum() == 1 else several
-    return reasons
+    missing = [one.label for one in scores.by_class() if not one.images]
+    return {label: "it has one photo" if images[label] == 1 else "its photos look alike" for label in missing}

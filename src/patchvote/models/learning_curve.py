@@ -85,44 +85,33 @@ def enough_sentence(curve: Sequence[Plain], classes: Mapping[str, Any], few: Seq
     >>> enough_sentence([], {"cat": {"images": 4, "found": 1.0}})
     'Whether more photos would help cannot be told: 4 photos were held out, and 30 are the least.'
     """
+    hardest = hardest_class(classes) if len(curve) > 1 else None
+    few = [label for label in few if hardest is None or label != hardest[0]]
+    rare = f"{some(few)} (fewer than {FEW} photos)"
     if len(curve) < 2:
-        begin_with = f" If you add some, begin with {_rare(few)}." if few else ""
-        return f"Whether more photos would help {_why_unknown(curve, classes)}.{begin_with}"
+        images = sum(one["images"] for one in classes.values())
+        held_out = f"{counted(images, 'photo was', 'photos were')} held out"
+        why = f"cannot be told: {held_out}, and {_FEWEST} are the least"
+        if curve or images >= _FEWEST:
+            why = f"is known of the default voter alone, with 2 photos per class at least and {_MOST:,} in all at most"
+        return f"Whether more photos would help {why}.{f' If you add some, begin with {rare}.' if few else ''}"
     half, full = (f"{100 * point['accuracy']:.1f} %" for point in curve[-2:])
     seen = f"learning from half of the photos, {half} were right, from all {full}"
     gain = expected_gain(curve)
     if gain < _SMALL:
-        rare = f"; of {_rare(few)}, that is less certain" if few else ""
-        return f"More photos of the same kind would probably help little: {seen}{rare}."
-    helpful = []
-    if hardest := hardest_class(classes):
+        return (
+            f"More photos of the same kind would probably help little: {seen}"
+            f"{f'; of {rare}, that is less certain' if few else ''}."
+        )
+    helpful = [rare] if few else []
+    if hardest is not None:
         label, missed, images = hardest
-        helpful.append(f"{label} ({missed} of {counted(images, 'photo')} missed)")
-        few = [one for one in few if one != label]
-    if few:
-        helpful.append(_rare(few))
+        helpful.insert(0, f"{label} ({missed} of {counted(images, 'photo')} missed)")
     above_all = f", above all of {' and of '.join(helpful)}" if helpful else ""
     return (
         f"More photos would probably help: {seen}; twice as many might bring about {100 * gain:.1f} points more"
         f"{above_all}."
     )
-
-
-def _why_unknown(curve: Sequence[Plain], classes: Mapping[str, Any]) -> str:
-    if curve:  # of all photos alone (see `learning_curve`)
-        photos = f"{curve[0]['photos']:g} {'photo' if curve[0]['photos'] == 1 else 'photos'}"
-        return (
-            f"cannot be told: while others were held out, it learned from {photos} per class, and half of that is less "
-            "than one photo"
-        )
-    images = sum(one["images"] for one in classes.values())
-    if images >= _FEWEST:
-        return f"was not measured: only the default voter does it, of at most {_MOST:,} photos"
-    return f"cannot be told: {counted(images, 'photo was', 'photos were')} held out, and {_FEWEST} are the least"
-
-
-def _rare(few: Sequence[str]) -> str:
-    return f"{some(few)} (fewer than {FEW} photos)"
 
 
 def hardest_class(classes: Mapping[str, Any]) -> tuple[str, int, int] | None:

@@ -7,7 +7,6 @@ elsewhere (`folder_names`). Rejected photos go into a folder that no class can h
 from __future__ import annotations
 
 import collections
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -29,8 +28,7 @@ class Sorter:
         self._placer, self._how = Placer(root, how), how
         self._folders = dict(folder_names(classes, [NONE]))
         self._counts: collections.Counter[str] = collections.Counter()
-        self._there = self._removed = 0  # photos that were there already, and originals of these that were removed
-        self._elsewhere = 0  # photos that an earlier run put into another folder
+        self._there = self._elsewhere = 0  # photos that were there already, or in another folder from an earlier run
         self._seen: set[Path] = set()
         self.failed: list[PhotoError] = []
 
@@ -43,7 +41,6 @@ class Sorter:
         self._elsewhere += self._placer.is_elsewhere(source, folder)  # before a photo is moved
         if self._placer.put(source, folder) is None:
             self._there += 1
-            self._removed += self._how is How.move and not os.path.lexists(source)
         else:
             self._counts[folder] += 1
 
@@ -75,14 +72,9 @@ class Sorter:
         counts = [f"{folder} {count:,}" for folder, count in self._counts.most_common()]
         where = f": {some(counts, _SHOWN)}" if counts else ""
         before = f"; {counted(self._there, 'was', 'were')} there already" if self._there else ""
-        if self._removed:
-            before += f", the same byte by byte: {counted(self._removed, 'original was', 'originals were')} removed"
         root = self._placer.root
         sentence = f"{self._how} {counted(self._counts.total(), 'photo')} into {root}{where}{before}"
         if self._elsewhere:
             photos = counted(self._elsewhere, "photo is", "photos are")
-            sentence += (
-                f". {photos} in another folder of {root} as well, from an earlier run with other answers: remove what "
-                "is wrong there, or sort into an empty folder."
-            )
+            sentence += f". {photos} in another folder of {root} as well, from an earlier run with other answers."
         return sentence

@@ -17,10 +17,10 @@ from ...bags.copies import copy_pairs, groups_of_several, linked
 from ...bags.described import Filled, described
 from ...bags.extract import Extractor
 from ...bags.moments import KeptMoments, MomentBags, photo_vectors
-from ...errors import PatchvoteError, PhotoError
+from ...errors import PhotoError
 from ...networks.bases import basis_of
 from ...photos.find import Found, Source, find_photos, is_missing, labelled
-from ...utils.terminal import Progress, none_readable
+from ...utils.terminal import Progress
 from ..fit import Labelled
 from .findings import Checked, Kind, Suspect
 from .suspects import HeldOut, doubtful_labels, hold_out_each, outliers_of, why_no_outliers
@@ -81,12 +81,7 @@ def _collection(
 
     filled, kept = Filled(len(photos)), KeptMoments(basis_of(extractor.backbone.spec))
     items = described(photos, extractor, kept, cache=cache, progress=show, filled=filled)
-    read = [(dataclasses.replace(item, whole=None), item.bag) for item in items if isinstance(item.bag, MomentBags)]
-    if not read:
-        raise PatchvoteError(f"{none_readable(len(photos))} {filled.skipped[0]}")
-    labels = ["" if item.photo.label is None else str(item.photo.label) for item, _ in read]
-    names, digests = [item.photo.name for item, _ in read], [item.digest for item, _ in read]
-    return Labelled(names, labels, digests, MomentBags.joined([bag for _, bag in read])), filled.skipped
+    return Labelled.of(dataclasses.replace(item, whole=None) for item in items), filled.skipped
 
 
 def check_collection(photos: Labelled, test: Labelled | None = None) -> Checked:

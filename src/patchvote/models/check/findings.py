@@ -153,11 +153,7 @@ class Checked:
             counts = [f"{label} {count}" for label, count in self.few.items()]
             lines.append(f"fewer than {FEW} different photos: {some(counts, _SHOWN)}")
         lines += self.gaps()
-        if len(self.classes) == 1:
-            lines.append("With one class, labels cannot be checked: `fit` needs two, each in a folder of its own.")
-        elif verdict := self.verdict():
-            lines.append(verdict)
-        return lines
+        return [*lines, *filter(None, [self.verdict()])]
 
     def gaps(self) -> list[str]:
         """Return lines on what could not be checked, and why."""
@@ -223,8 +219,8 @@ def moves_of(
         raise PatchvoteError(f"{path}: a list of actions is a .csv or .jsonl file, as --output writes it.")
     found = list(photos)
     labels = {str(photo.label) for photo in found if photo.label is not None} | set(classes)
-    by_name = _spelled({photo.name: photo for photo in found}, spelling)
-    by_label = _spelled({label: label for label in labels}, spelling)
+    by_name = {spelling(photo.name): photo for photo in found} | {photo.name: photo for photo in found}
+    by_label = {spelling(label): label for label in labels} | {label: label for label in labels}
     moves: dict[str, Move] = {}
     for line, row in read_manifest(path):
         where, name = f"{path}: line {line}", row.get("file_name")
@@ -241,7 +237,7 @@ def moves_of(
             raise PatchvoteError(f"{where}: {photo.name} is to be moved twice. Leave one action of it.")
         target = Spot(into or root, f"{DROPPED}/{photo.name}" if action is Action.drop else photo.name)
         if action is Action.relabel:
-            label = _class_of(by_label, row.get("to"), root, where)
+            label = _class_of(by_label, row.get("to"), where)
             if label == photo.label:
                 continue
             target = Spot(root, "/".join([label, *photo.name.split("/")[1:]]))
@@ -251,23 +247,13 @@ def moves_of(
     return list(moves.values())
 
 
-def _spelled(names: dict[str, Any], spelling: Callable[[str], str]) -> dict[str, Any]:
-    """Return what is named, by name and by the spelling of the name, where that means one of them alone."""
-    spellings = collections.Counter(map(spelling, names))
-    return {spelling(name): value for name, value in names.items() if spellings[spelling(name)] == 1} | names
-
-
-def _class_of(known: dict[str, Any], name: Any, root: Path, where: str) -> Any:
+def _class_of(known: Mapping[str, str], name: Any, where: str) -> str:
     """Return the class that a photo gets."""
-    if name is None or not str(name).strip():
-        raise PatchvoteError(
-            f"{where}: relabel needs a class, and the column to is empty. Name one of those in {root}."
-        )
     if not isinstance(name, str) or name not in known:
         hint = nearest(str(name)[:100], sorted(set(known.values())))
         raise PatchvoteError(
-            f"{where}: there is no class {brief(name)} in {root}.{hint} For a new class, make its folder in {root} "
-            "first."
+            f"{where}: relabel needs a class of the collection in the column to, got {brief(name)}.{hint} For a new "
+            "class, make its folder first."
         )
     return known[name]
 
