@@ -24,10 +24,9 @@ from patchvote.models.scores import Scores  # noqa: E402
 from patchvote.networks import graph_of, load  # noqa: E402
 from patchvote.nn import TuningSettings, VoteHead, fine_tune, tune_or_keep  # noqa: E402
 from patchvote.nn.learner import Learner  # noqa: E402
-from patchvote.nn.trunk import Seen, variant  # noqa: E402
+from patchvote.nn.trunk import Seen  # noqa: E402
 from patchvote.nn.tune_or_keep import Comparison  # noqa: E402
 from patchvote.photos.find import find_photos  # noqa: E402
-from patchvote.utils.files import temporary_folder  # noqa: E402
 from patchvote.utils.machine import cores  # noqa: E402
 from patchvote.utils.onnx_graph import GraphBuilder  # noqa: E402
 
@@ -106,23 +105,6 @@ def test_after_ctrl_c_no_photo_is_begun(few, tmp_path):
         Seen(tmp_path, few, set(), trunk, settings, interrupted)
     # Each thread has looked at one photo and, at most, begun another.
     assert trunk.calls <= 2 * cores() * settings.variants < len(few) * settings.variants
-
-
-def test_a_disk_without_room_for_the_maps_is_told(few, tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
-    with pytest.raises(PatchvoteError, match="folder .* is full"), temporary_folder() as folder:  # noqa: PT012
-        (folder / "maps").symlink_to("/dev/full")
-        Seen(folder, few[:2], set(), SlowTrunk(), SETTINGS)
-
-
-def test_at_two_scales_variants_show_half_as_much(real_photos):
-    image, boxes = Image.open(real_photos / "coffee.png").convert("RGB"), []
-    recorder = types.SimpleNamespace(size=image.size, crop=lambda box: boxes.append(box) or image.crop(box))
-    for share in (1.0, 0.5):
-        variant(recorder, 64, np.random.default_rng(0), share)
-    (left, _, right, _), (small_left, _, small_right, _) = boxes
-    assert (small_right - small_left) == pytest.approx((right - left) / 2, abs=1)
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

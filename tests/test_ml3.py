@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from patchvote.voters.ml3 import Stoml3, hinge_loss, minibatch_gradient, phi, phi_and_gradient, softmax_loss
+from patchvote.voters.ml3 import Stoml3, minibatch_gradient, phi, phi_and_gradient, softmax_loss
 
 QS = [1, 1.5, 2, 3, 7.5, math.inf]
 each_q = pytest.mark.parametrize("q", QS)
@@ -68,9 +68,6 @@ def test_nothing_overflows_or_vanishes_in_float32(q, scale):
     assert value[0] == pytest.approx(scale * by_definition(np.array([3.0, 4.0]), q), rel=1e-5)
     assert (value[1:] == 0).all()
     assert (gradient[:, 1:] == 0).all()
-
-
-def test_a_high_q_does_not_overflow():
     value, gradient = phi_and_gradient(np.array([[1e4], [9e3]], dtype=np.float32), 1000.0)
     assert value[0] == pytest.approx(1e4, rel=1e-3)
     assert gradient[:, 0].tolist() == pytest.approx([1, 0], abs=1e-3)
@@ -86,23 +83,12 @@ def test_the_softmax_loss_is_the_papers():
         assert loss[column] == pytest.approx(expected)
         softmax = np.exp(f) / np.exp(f).sum()
         np.testing.assert_allclose(residual[:, column], softmax - np.eye(4)[label])
-
-
-def test_every_descriptor_has_its_own_finite_loss_however_large_the_scores_of_others_are():
+    # However large the scores of others are, every descriptor has its own finite loss.
     loss, residual = softmax_loss(np.array([[1e4, 2.0, -1e4], [0.0, 1.0, -1e4]]), np.array([0, 1, 1]))
     np.testing.assert_allclose(loss, [0, np.log(1 + np.e), np.log(2)])
     np.testing.assert_allclose(residual[:, 1], [1 / (1 + 1 / np.e), 1 / (1 + np.e) - 1])
     loss, residual = softmax_loss(np.array([[1e30], [-1e30]], dtype=np.float32), np.array([0]))
-    assert loss[0] == 0
-    assert np.isfinite(residual).all()
-
-
-def test_the_hinge_loss_names_the_class_that_decides_it():
-    scores = np.array([[3.0, 1.0, 2.0], [1.5, 1.5, 2.0], [2.5, -1.0, 2.0]], dtype=np.float32)
-    loss, winner = hinge_loss(scores, np.array([0, 0, 1]))
-    assert loss.tolist() == [0.5, 1.5, 1.0]  # the largest of 1 + s_r over the others, less s_y
-    assert winner.T.tolist() == [[0, 0, 1], [0, 1, 0], [1, 0, 0]]  # of equals, the first
-    assert loss.dtype == winner.dtype == np.float32
+    assert (loss[0], np.isfinite(residual).all()) == (0, True)
 
 
 @each_q

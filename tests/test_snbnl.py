@@ -133,17 +133,3 @@ def test_balanced_weights_count_only_the_classes_and_images_that_are_there():
     left = np.flatnonzero(used)
     without = quick(class_weight="balanced").fit([bags[i] for i in left], labels[left])
     np.testing.assert_allclose(quick(class_weight="balanced").fit(bags, labels, used).weights_, without.weights_)
-
-
-def test_a_callback_sees_every_pass_and_can_end_it(few_steps):
-    told = []
-    quick(max_iter=5, callback=told.append).fit(*make_bags(30))
-    assert [part["pass"] for part in told] == [1, 2, 3, 4, 5]
-    assert told[-1]["loss"] < told[0]["loss"]
-    assert len(quick(max_iter=5, callback=lambda part: part["pass"] == 2).fit(*make_bags(30)).history_) == 2
-
-
-@pytest.mark.parametrize("setting", [("n_prototypes", 2.5), ("q", 0.5), ("alpha", math.nan), ("start", "middle")])
-def test_impossible_settings_are_refused_by_name(setting):
-    with pytest.raises(ValueError, match=f"{setting[0]} of SNBNL must be"):
-        SNBNL(**dict([setting])).fit(*make_bags(12))

@@ -176,6 +176,29 @@ def test_bad_bags_and_labels_are_named(voter, bags, labels, says):
         clone(voter).fit(bags, labels)
 
 
+@pytest.mark.parametrize(
+    ("voter", "setting"),
+    [
+        (SNBNL, ("n_prototypes", 2.5)),
+        (SNBNL, ("q", 0.5)),
+        (SNBNL, ("alpha", math.nan)),
+        (SNBNL, ("start", "middle")),
+        (NBNL, ("max_iter", 0)),
+        (NBNN, ("search", "fast")),
+        (NBNN, ("n_neighbors", 0)),
+        (NBNN, ("n_neighbors", 10**6)),
+        (MomentRidge, ("alpha", "much")),
+        (MomentRidge, ("rejection", 2)),
+        (Adapted, ("shares", (0.5, 2))),
+        (Adapted, ("voter", SNBNL())),
+    ],
+    ids=str,
+)
+def test_impossible_settings_are_refused_by_name(voter, setting):
+    with pytest.raises(ValueError, match=f"{setting[0]} of {voter.__name__} must|fewer than .* neighbours"):
+        voter(**dict([setting])).fit(TRAIN, LABELS)
+
+
 @each_voter
 def test_bags_of_another_network_and_boxes_in_pixels_are_refused(voter, fitted):
     with pytest.raises(ValueError, match="expecting 8 features"):
