@@ -11,12 +11,7 @@ from hypothesis.extra.numpy import arrays
 from patchvote import NBNL, NBNN, SNBNL, Bags, LocalNBNN
 from patchvote.voters.votes import part_weights, raised, resolved, scaled
 
-VOTERS = [
-    SNBNL(n_prototypes=3),
-    NBNL(n_prototypes=2, max_iter=3),
-    NBNN(),
-    LocalNBNN(n_neighbors=4),
-]
+VOTERS = [SNBNL(n_prototypes=3), NBNL(n_prototypes=2, max_iter=3), NBNN(), LocalNBNN(n_neighbors=4)]
 
 
 def make_bags(seed: int = 0) -> tuple[list[np.ndarray], list[str]]:

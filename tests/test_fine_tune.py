@@ -8,8 +8,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
-import types
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +22,8 @@ from patchvote.models.scores import Scores  # noqa: E402
 from patchvote.networks import graph_of, load  # noqa: E402
 from patchvote.nn import TuningSettings, VoteHead, fine_tune, tune_or_keep  # noqa: E402
 from patchvote.nn.learner import Learner  # noqa: E402
-from patchvote.nn.trunk import Seen  # noqa: E402
 from patchvote.nn.tune_or_keep import Comparison  # noqa: E402
 from patchvote.photos.find import find_photos  # noqa: E402
-from patchvote.utils.machine import cores  # noqa: E402
 from patchvote.utils.onnx_graph import GraphBuilder  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -79,32 +75,6 @@ def here(tmp_path, monkeypatch):
     write_network(tmp_path / "same.onnx")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-# --- the trunk --------------------------------------------------------------------------------------------------------
-
-
-class SlowTrunk:
-    """The frozen part of a network that takes its time, and counts its calls."""
-
-    def __init__(self):
-        self.calls, self.spec = 0, types.SimpleNamespace(stride=32)
-
-    def __call__(self, images):
-        self.calls += 1
-        time.sleep(0.02)
-        return np.zeros((1, 2, 2, 3), np.float32)
-
-
-def test_after_ctrl_c_no_photo_is_begun(few, tmp_path):
-    def interrupted(step, done, total):
-        raise KeyboardInterrupt
-
-    trunk, settings = SlowTrunk(), dataclasses.replace(SETTINGS, variants=8)
-    with pytest.raises(KeyboardInterrupt):
-        Seen(tmp_path, few, set(), trunk, settings, interrupted)
-    # Each thread has looked at one photo and, at most, begun another.
-    assert trunk.calls <= 2 * cores() * settings.variants < len(few) * settings.variants
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -320,15 +290,6 @@ def test_an_interrupted_tuning_continues_after_its_last_pass(here, textures, com
     assert command(*words).code == 0
     assert passes == [0, 1, 2, 3, 4]
     assert not (here / "my-tuning.safetensors").exists()
-
-
-def test_without_torch_the_command_says_what_to_install(place, command, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("patchvote.nn")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    done = command("fine-tune", "photos", "my.patchvote")
-    assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "fine-tune needs torch. Install it with: pip install 'patchvote[torch]'" in done.err
 
 
 def test_what_cannot_be_tuned_is_refused_before_any_photo_is_read(here, textures, command):

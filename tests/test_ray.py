@@ -4,9 +4,6 @@ import contextlib
 import dataclasses
 import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ from helpers.command import network_in
 from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK
 from helpers.same_bags import assert_same_bags
-from helpers.waiting import wait_for
 from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
 from helpers.worker_networks import DeadlyNetwork, FaintingNetwork, TracedNetwork
 from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
@@ -99,44 +95,6 @@ def test_images_in_memory_are_not_sent_to_workers(engine, tmp_path, trace):
     photos = [Photo("a", np.zeros((64, 64, 3), np.uint8))]
     with pytest.raises(StoreError, match="a is an image in memory: workers of an engine read photos from files"):
         fill(tmp_path / "store", photos, Extractor(QUICK, backbone=TracedNetwork(trace)), engine=engine)
-
-
-DRIVER = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from helpers.quick_network import QUICK
-from helpers.worker_networks import TracedNetwork
-from patchvote import Extractor, fill
-from patchvote.engines.ray import RayEngine
-photos, store, trace, address, delay = sys.argv[2:]
-with RayEngine(address, workers=2) as engine:
-    extractor = Extractor(QUICK, backbone=TracedNetwork(Path(trace), float(delay)), jobs=1)
-    filled = fill(store, photos, extractor, engine=engine)
-print(filled.extracted, filled.kept)
-"""
-
-
-def test_the_same_command_continues_after_its_process_was_killed(cluster, engine, photo_folder, tmp_path, trace):
-    store = tmp_path / "store"
-    words = [sys.executable, "-c", DRIVER, Path(__file__).parent, photo_folder, store, trace, cluster]
-    with subprocess.Popen([*map(str, words), "0.4"]) as first:
-        wait_for(lambda: any(store.glob("[!.]*.safetensors")) and find_entries(store), 180)
-        first.kill()
-    before = find_entries(store)
-    assert 0 < before < 40
-    second = fill(store, photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace), jobs=1), engine=engine)
-    assert second.extracted + second.kept == 40
-    assert second.kept >= before
-    fill(tmp_path / "reference", photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace)))
-    assert_same_bags(store, tmp_path / "reference")
-
-
-def find_entries(store: Path) -> int:
-    try:
-        return len(Store.open(store))
-    except StoreError:  # it holds only a claim so far
-        return 0
 
 
 # --- answers and cells ------------------------------------------------------------------------------------------------

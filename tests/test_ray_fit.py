@@ -146,11 +146,6 @@ def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_fro
     assert_same_prototypes(many, SNBNL(**settings).fit(store), store)
 
 
-def test_workers_train_the_prototypes_of_one_process(engine, small_blocks, store):
-    many = SNBNL(**SMALL).fit_on_workers(store, engine=engine)
-    assert_same_prototypes(many, SNBNL(**SMALL).fit(store), store)
-
-
 def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(engine, store, monkeypatch):
     import ray
 

@@ -14,7 +14,6 @@ from sklearn.base import clone
 
 from conftest import write_tiny_network
 from patchvote import Bags, Dense, ImageClassifier, MomentRidge, Recipe
-from patchvote.bags.copies import copy_groups
 from patchvote.bags.moments import photo_vectors
 from patchvote.models.export import export_model
 from patchvote.voters.familiarity import Familiarity
@@ -85,18 +84,6 @@ def test_strangers_are_unfamiliar_by_signed_features(shift):
     unknown = familiarity.of_bags(voter.predict_proba(strangers), strangers)
     assert np.mean(known >= 0.05) > 0.85
     assert np.mean(unknown[:, None] < known) > 0.9
-
-
-def test_copies_are_found_by_signed_features():
-    rng = np.random.default_rng(5)
-    parts = rng.standard_normal((40, 9, 128)) + 4  # much in common, as tokens have
-    parts[1::4] = parts[::4] + 0.01 * rng.standard_normal((10, 9, 128))
-    x, y = np.meshgrid([0.0, 0.3, 0.6], [0.0, 0.3, 0.6])
-    boxes = np.stack([x, y, x + 0.4, y + 0.4], axis=-1).reshape(9, 4)
-    for shift in (0.0, -4.0):
-        groups = copy_groups(Bags.join([Bags(part + shift, [0, 9], boxes) for part in parts]))
-        assert (groups[1::4] == groups[::4]).all()
-        assert len(np.unique(groups)) == 30
 
 
 # --- the whole way ----------------------------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ import pytest
 from helpers.command import network_in, words
 from patchvote import ImageClassifier, Recipe
 from patchvote.errors import ModelChangedError, WaitWarning
-from patchvote.models.about import About, check_about, with_photos
+from patchvote.models.about import About, with_photos
 from patchvote.models.file import read_model
-from patchvote.utils import files
-from patchvote.utils.files import lock_at_once, locked, stamp
+from patchvote.utils.files import locked
 
 
 @pytest.fixture(scope="module")
@@ -132,14 +131,6 @@ def test_whoever_waits_for_a_lock_is_told_so_after_a_second(tmp_path, monkeypatc
     assert told.is_set()
 
 
-def test_a_disk_without_locks_and_a_folder_that_is_not_there_keep_nobody_from_working(tmp_path, monkeypatch):
-    with locked(tmp_path / "no" / "file"):
-        assert stamp(tmp_path / "no" / "file") is None
-    monkeypatch.setattr(files, "_lock", lambda handle: None)
-    with locked(tmp_path / "file"), lock_at_once(tmp_path) as is_mine:
-        assert is_mine
-
-
 # --- photos that were learned before ----------------------------------------------------------------------------------
 
 
@@ -153,18 +144,6 @@ def test_the_same_folder_added_twice_counts_once(made, command):
     told = json.loads(command(*add, "--json").out)
     assert (told["images"]["cat"], told["known"], told["changed"]) == (2, 2, False)
     assert model.read_bytes() == before
-
-
-@pytest.mark.parametrize("voter", ["auto", "snbnl", "nbnn"])
-def test_photos_that_fit_learned_are_not_counted_again(learned, tmp_path, voter):
-    classifier = ImageClassifier(Recipe(str(learned / "tiny.onnx")), voter=voter, cache=False).fit(learned / "photos")
-    (tmp_path / "brick").mkdir()
-    known = sorted((learned / "photos" / "brick").iterdir())[0]
-    shutil.copy(known, tmp_path / "brick" / "the same under another name.png")
-    before = classifier.model
-    classifier.add(tmp_path)
-    assert classifier.known == 1
-    assert classifier.model is before
 
 
 def test_a_known_photo_of_another_class_is_named_and_not_learned(made, command):
@@ -193,8 +172,3 @@ def test_so_many_photos_that_a_header_would_burst_are_not_kept(monkeypatch):
     about = with_photos(About(), [("a", "1"), ("b", "2"), ("a", "3")])
     assert about.known == {"1": {"a"}, "3": {"a"}, "2": {"b"}}
     assert with_photos(about, [("a", "4")]).known == {}
-
-
-@pytest.mark.parametrize("nonsense", [None, 3, "abc", [1], {"a": 3}, {"a": [["b"]]}])
-def test_nonsense_in_the_place_of_digests_is_refused(nonsense):
-    assert check_about({"photos": nonsense}) is not None

@@ -72,7 +72,7 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
 
 def _build(model: Model, sampling: Dense, graph: GraphBuilder, maps: FeatureMaps) -> onnx.ModelProto:
     features = maps.at(sampling.sides)
-    added = model.scorer.to_onnx(graph, features, sampling.whole, model.temperature, model.threshold)
+    added = model.scorer.to_onnx(graph, features, sampling.whole, model.temperature)
     outputs: dict[str, Sequence[int | str]] = {}
     for name, value in (("scores", added.scores), ("probability", added.probability)):
         outputs[graph.name(value, name)] = ["classes"]

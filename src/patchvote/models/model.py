@@ -20,6 +20,7 @@ from ..utils.schema import brief, number, record, text
 from ..voters.familiarity import Familiarity
 from ..voters.registry import DEFAULT, voter_class
 from ..voters.scorer import MAX_NAME, Scorer
+from ..voters.votes import softmax
 from .about import About, check_about
 
 _MAX_CLASSES = 100_000  # more than four times those of ImageNet-21k
@@ -109,7 +110,7 @@ class Model:
         # `scores` does not hold the votes of all descriptors at once, which are large with many classes.
         mean = None if votes is None else votes.mean(axis=0, dtype=np.float64, keepdims=True)
         scores = self.scorer.scores(bag) if mean is None else mean
-        return np.asarray(self.scorer.probability(scores, bag, self.temperature, self.threshold)[0])
+        return np.asarray(softmax(scores / self.temperature)[0])
 
     def familiarity_of(self, bag: Bags, probability: npt.NDArray[np.float64]) -> float | None:
         """Return the familiarity of a photo, from its bag and the probabilities of the classes, if the model has one.

@@ -13,8 +13,7 @@ except ImportError:
     raise PatchvoteError("patchvote.nn needs torch. Install it with: pip install 'patchvote[torch]'") from None
 
 from .fine_tune import Tuned, TuningSettings, fine_tune
-from .layers import ML3, ML3Conv2d, VoteHead
-from .smm import SMM
+from .layers import ML3, SMM, ML3Conv2d, VoteHead
 from .tune_or_keep import TuneOrKeep, tune_or_keep
 
 __all__ = ["ML3", "SMM", "ML3Conv2d", "TuneOrKeep", "Tuned", "TuningSettings", "VoteHead", "fine_tune", "tune_or_keep"]

@@ -57,49 +57,20 @@ _STEPS = 400  # steps that a training of sNBNL makes; they set the size of furth
 
 @dataclasses.dataclass(frozen=True)
 class TuningSettings:
-    """Settings of fine-tuning.
+    """Settings of fine-tuning."""
 
-    Parameters
-    ----------
-    start : str
-        Tensor of the graph after which the tail begins; by default, the tail of an embedded network is its last stage.
-    sides : tuple of int, default (224,)
-        Longest sides of a photo in pixels, one per scale, as `Dense` has them. Augmented variants are squares of the
-        smallest; at twice that side, they show half as much of a photo.
-    variants : int, default 4
-        Number of augmented variants of every training photo; they take turns at the scales.
-    passes : int, default 20
-        Maximum number of passes over the photos.
-    batch : int, default 32
-        Number of photos per step.
-    rate, head_rate : float, default 0.0003 and 0.003
-        Learning rates of the tail and the head (AdamW, with a cosine schedule that ends at 0).
-    decay : float, default 0.01
-        Weight decay of tail and head.
-    prototypes : int, default 4
-        Number of prototypes per class.
-    q : float, default 2
-        Order of the norm that turns the products with the prototypes into a vote.
-    held_out : float, default 0.15
-        Share of the photos that are held out, for early stopping and calibration.
-    patience : int, default 10
-        Number of passes without an accuracy as good as the best after which training stops.
-    seed : int, default 0
-        Seed of all random numbers.
-    """
-
-    start: str = ""
-    sides: tuple[int, ...] = (224,)
-    variants: int = 4
-    passes: int = 20
-    batch: int = 32
-    rate: float = 3e-4
+    start: str = ""  # tensor after which the tail begins; by default, the tail is the last stage of an embedded network
+    sides: tuple[int, ...] = (224,)  # longest sides of a photo in pixels, one per scale; variants are of the smallest
+    variants: int = 4  # augmented variants of every training photo, which take turns at the scales
+    passes: int = 20  # at most
+    batch: int = 32  # photos per step
+    rate: float = 3e-4  # of the tail, by AdamW with a cosine schedule that ends at 0
     head_rate: float = 3e-3
-    decay: float = 1e-2
-    prototypes: int = 4
-    q: float = 2.0
-    held_out: float = 0.15
-    patience: int = 10
+    decay: float = 1e-2  # of the weights of tail and head
+    prototypes: int = 4  # per class
+    q: float = 2.0  # order of the norm that turns the products with the prototypes into a vote
+    held_out: float = 0.15  # share of the photos that are held out, for early stopping and calibration
+    patience: int = 10  # passes without an accuracy as good as the best after which training stops
     seed: int = 0
 
     @property

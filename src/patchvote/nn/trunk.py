@@ -136,18 +136,13 @@ class Seen:
             return error.with_traceback(None)  # the traceback would keep the pixels in memory
         if index in self._held:
             sizes = [Dense().input_size(*image.size, side, stride) for side in settings.sides]
-            images = [pixels(image, size) for size in sizes]
+            images = [np.asarray(resized(image, size)) for size in sizes]
         else:
             rng = np.random.default_rng([settings.seed, index])
             shares = [settings.side / side for side in settings.sides]
             turns = [shares[number % len(shares)] for number in range(settings.variants)]
             images = [variant(image, settings.side, rng, share) for share in turns]
         return [self._trunk(one[None])[0].astype(np.float16) for one in images]
-
-
-def pixels(image: Image.Image, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
-    """Return the pixels of a photo, resized."""
-    return np.asarray(resized(image, size))
 
 
 def variant(image: Image.Image, side: int, rng: np.random.Generator, share: float = 1.0) -> npt.NDArray[np.uint8]:

@@ -27,7 +27,7 @@ from ..utils.terminal import nearest
 from .labels import check_labels, labels_of
 from .registry import check_registered
 from .scorer import Scorer, from_plain, plain
-from .votes import NONE, check_bags
+from .votes import NONE, check_bags, softmax
 
 Numbers = npt.NDArray[np.int64]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -90,6 +90,10 @@ class Voter(Parameters):
     A fitted voter has an attribute ``name_`` for every array ``name`` of its scorer's schema. Voters pass
     scikit-learn's checks of classifiers without inheriting from it: its import takes longer than learning some hundred
     photos, and more memory.
+
+    `fit(X, y, sample_weight)` learns from labelled images: X are `Bags`, a list of arrays, an array with one descriptor
+    per image, or a `Store`, which may be larger than memory and has labels of its own; images of the weight 0
+    are left out. `partial_fit` takes the same; its `classes`, to expect in the first call, are for tools.
 
     Attributes
     ----------
@@ -202,18 +206,7 @@ class Voter(Parameters):
     # --- what users call --------------------------------------------------------------------------------------------
 
     def votes(self, X: Any) -> npt.NDArray[Any]:
-        """Return the vote of every descriptor for every class.
-
-        Parameters
-        ----------
-        X : Bags, list of arrays, array, or Store
-            The bags.
-
-        Returns
-        -------
-        array of shape (descriptors, classes)
-            Votes of the descriptors of all bags, one bag after the other.
-        """
+        """Return the vote of every descriptor of all bags for every class, ``(descriptors, classes)``."""
         self._check_fitted()
         scorer = self.scorer()
         return joined([scorer.votes(bags) for bags in self._blocks(X)])
@@ -230,9 +223,7 @@ class Voter(Parameters):
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
         """Return the probability of each class, for each bag."""
-        self._check_fitted()
-        scorer, calibration = self.scorer(), (self.temperature_, self.rejection_threshold_)
-        return joined([scorer.probability(scorer.scores(bags), bags, *calibration) for bags in self._blocks(X)])
+        return softmax(self._mean_votes(X) / self.temperature_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of bags whose label is predicted."""

@@ -8,14 +8,12 @@ A stranger, a photo of none of the classes, gives itself away by two signs, what
 
 Both are measured on photos of the classes that were left out, and standardised: a typical left-out photo has 0. The
 unit of doubt is the standard deviation, at least 1; that of distance is half of the way from the own class to the
-nearest other one, and at least the standard deviation. The standard deviation alone would not do there: photos of one
-camera may be so much alike that those of any other look strange. The **strangeness** of a photo is the soft maximum of
-the two, so that neither sign can hide the other: some voters are confident about photos that are far from everything.
+nearest other one, and at least the standard deviation, which alone would make photos of any other camera strange. The
+**strangeness** of a photo is the soft maximum of the two, so that neither sign can hide the other.
 
 Its **familiarity** is the share of left-out photos that are at least as strange (the p-value of conformal prediction;
 Vovk, Gammerman and Shafer 2005), interpolated between them so that it has no steps. Beyond the strangest left-out photo
-it falls exponentially. Rejecting photos with a familiarity below 0.05 costs 1 in 20 photos of the classes. Nothing here
-learns more than means, and nothing needs more than numpy.
+it falls exponentially. Rejecting photos with a familiarity below 0.05 costs 1 in 20 photos of the classes.
 """
 
 from __future__ import annotations
@@ -134,8 +132,6 @@ class Familiarity:
         A new photo of a known class is equally likely to come before, between or after n held-out ones. So the share at
         the strangest is 1 / (n + 1), at the second strangest 2 / (n + 1), and so on.
 
-        Examples
-        --------
         >>> four = Familiarity(np.zeros((2, 1)), np.ones(2, int), np.ones((2, 2)), np.array([0.0, 1, 2, 3]))
         >>> four.share(np.array([-1.0, 2.0, 2.5, 3.0, 10.0])).round(3).tolist()
         [0.8, 0.4, 0.3, 0.2, 0.0]
@@ -174,13 +170,7 @@ class Familiarity:
 
 
 def doubt_of(probability: npt.NDArray[Any]) -> Floats:
-    """Return the log odds against the likeliest class of each photo.
-
-    Examples
-    --------
-    >>> doubt_of(np.array([[0.5, 0.5], [0.8, 0.2], [1.0, 0.0]])).round(2)
-    array([  0.  ,  -1.39, -13.82])
-    """
+    """Return the log odds against the likeliest class of each photo."""
     ranked = np.sort(probability.astype(np.float64), axis=1)
     others = ranked[:, :-1].sum(axis=1)  # more exact than 1 less the largest
     return np.asarray(np.log(np.maximum(others, LEAST_ODDS) / np.maximum(ranked[:, -1], LEAST_ODDS)))

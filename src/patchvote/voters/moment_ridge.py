@@ -151,10 +151,6 @@ class MomentRidge(Voter):
     left_out_ : array of shape (images, classes)
         Score of each training image had it been left out, together with its copies and some images of every other
         class (`ridge.folds_of`); NaN where its class would be empty.
-    moments_, scale_, class_, dual_ : arrays with one row per training image
-        Moments in 8 bits, their scales, class numbers, and coefficients of the regression, to learn and forget more.
-    factor_, mean_ : arrays of shape (3,) and (moments,)
-        Factor of each kind of moments, and mean of the vectors, to tell how much each image counts.
 
     Examples
     --------
@@ -195,18 +191,9 @@ class MomentRidge(Voter):
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from labelled images.
+        """Learn from labelled images; those of a group, by default those that look alike, are left out together.
 
-        Parameters
-        ----------
-        X : Bags, list of arrays, array, or Store
-            Training images; only their moments are held in memory.
-        y : array of shape (images,), optional
-            Classes of the images; by default those of the store.
-        sample_weight : array of shape (images,), optional
-            Weights of the images; those of weight 0 are not learned.
-        groups : array of shape (images,), optional
-            Images of one group are left out together; by default, images that look alike are.
+        Only the moments of images are held in memory.
         """
         self._check_settings()
         source, labels = self._read_labelled(X, y, reset=True)
@@ -220,15 +207,7 @@ class MomentRidge(Voter):
 
     @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn more images, of any class, together with those learned before: as a fit to all of them does.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in `fit`.
-        classes : array, optional
-            Ignored, since new classes may come at any time; accepted for scikit-learn's tools.
-        """
+        """Learn more images, of any class, together with those learned before: as a fit to all of them does."""
         if not hasattr(self, "moments_"):
             return self.fit(X, y, sample_weight)
         self._check_settings()

@@ -191,9 +191,7 @@ class MomentVotes(Scorer):
 
     # --- export -----------------------------------------------------------------------------------------------------
 
-    def to_onnx(
-        self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
-    ) -> Exported:
+    def to_onnx(self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float) -> Exported:
         """Add the votes of all cells, and their mean."""
         parts = [(power_nodes(graph, cells(graph, one), ROOT), _place_nodes(graph, one)) for one in maps]
         every = list(parts)

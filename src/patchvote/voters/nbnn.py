@@ -44,17 +44,7 @@ class BankVoter(Voter):
     search: str = "exact"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Keep the descriptors of labelled images.
-
-        Parameters
-        ----------
-        X : Bags, list of arrays, array, or Store
-            Training images. A store may be larger than memory; its shards have to stay where they are.
-        y : array of shape (images,), optional
-            Classes of the images; by default those of the store.
-        sample_weight : array of shape (images,), optional
-            Weights of the images; those of weight 0 are left out, all others count the same.
-        """
+        """Keep the descriptors of labelled images; the shards of a store have to stay where they are."""
         self._check_settings()
         source, labels = self._read_labelled(X, y, reset=True)
         numbers = self._set_classes(labels)
@@ -69,15 +59,7 @@ class BankVoter(Voter):
 
     @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Add more images, of any class; the result is that of `fit` with all of them, which have to fit in memory.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in `fit`.
-        classes : array, optional
-            Ignored, since new classes may come at any time; accepted for scikit-learn's tools.
-        """
+        """Add more images, of any class; the result is that of `fit` with all of them, which have to fit in memory."""
         if not hasattr(self, "values_"):
             return self.fit(X, y, sample_weight)
         self._check_settings()

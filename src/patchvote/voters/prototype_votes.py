@@ -109,9 +109,7 @@ class PrototypeVotes(DescriptorScorer):
         if largest.max() > MAX_NUMBER:
             raise ModelError("the arrays 'weights' and 'scale' are so large that votes would overflow.")
 
-    def to_onnx(
-        self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
-    ) -> Exported:
+    def to_onnx(self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float) -> Exported:
         """Add the votes of every cell, and their mean."""
         votes = [
             self._vote_nodes(graph, cells(graph, one), centres_of(graph, one) if self.positions else None)

@@ -1,13 +1,8 @@
 """Registry of the voters: their names, and where their classes are.
 
-A voter has one name, its kind, in model files, on the command line and in tables. Nothing is imported before it is
-needed, and a scorer is imported without its estimator, so that naming photos does not import scikit-learn. Another
-package adds voters through the entry point ``patchvote.voters``:
-
-    [project.entry-points."patchvote.voters"]
-    my-voter = "my_package:MyVoter"
-
-The names of our voters and "auto" are reserved.
+A voter has one name, its kind, in model files, on the command line and in tables. A scorer is imported without its
+estimator, so that naming photos does not import scikit-learn. Other packages add voters by the entry point
+``patchvote.voters``; the names of our voters and "auto" are reserved.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ..utils.arrays import all_finite
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import Check, brief, either, number, one_of, record, table, text, whole
 from .onnx_nodes import Exported
-from .votes import chunk_rows, mean_votes, part_weights, scaled, softmax, votes_in_chunks
+from .votes import chunk_rows, mean_votes, part_weights, scaled, votes_in_chunks
 
 if TYPE_CHECKING:
     from ..bags.cache import Kept
@@ -38,8 +38,7 @@ FLOATS = ("float16", "float32", "float64")
 WHOLE = ("int64",)
 BYTES = ("int8",)
 
-# Largest value in an array. Votes are sums of products of weights with descriptors (or their mean) in float32, whose
-# largest number is 3e38: with values up to this one, a million products can be summed without overflow.
+# Largest value in an array: a million products of such values with descriptors can be summed in float32.
 MAX_NUMBER = 1e15
 
 # --- checks of settings -----------------------------------------------------------------------------------------------
@@ -187,12 +186,6 @@ class Scorer(abc.ABC):
         sums = np.add.reduceat(self.votes(bags), bags.offsets[:-1], axis=0, dtype=np.float64)
         return np.asarray(sums / bags.sizes[:, None])
 
-    def probability(
-        self, scores: npt.NDArray[Any], bags: Bags, temperature: float, threshold: float
-    ) -> npt.NDArray[np.float64]:
-        """Return the probability of each class, ``(bags, classes)``, from the scores of the bags."""
-        return softmax(scores / temperature)
-
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
         """Return the nearest training descriptor of a class for each descriptor, or None if the model holds none.
 
@@ -208,9 +201,7 @@ class Scorer(abc.ABC):
         """
         return None
 
-    def to_onnx(
-        self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
-    ) -> Exported:
+    def to_onnx(self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float) -> Exported:
         """Add nodes that vote to an ONNX graph; by default, this is refused by a `PatchvoteError`.
 
         `maps` names the feature maps of a photo, of shape (features, rows, columns), one per scale; with `whole`, the

@@ -203,18 +203,21 @@ class Bank:
             if self.pays:
                 return _by_bounds(self._bounds, rotated, k)
         plain = queries.values if isinstance(queries, Turned) else np.ascontiguousarray(queries, np.float32)
-        return self._brute_force(plain, k)
+        return _in_parts((self.values[start : start + _PART] for start in range(0, len(self), _PART)), plain, k)
 
-    def _brute_force(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
-        """Search the bank in parts of bounded size, and keep the best `k`."""
 
-        def found() -> Iterator[tuple[Floats, Indices]]:
-            for start in range(0, len(self), _PART):
-                part = self.values[start : start + _PART]
-                distances, chosen = _by_products(queries, part, min(k, len(part)))
-                yield distances, chosen + start
+def _in_parts(parts: Iterable[Floats], queries: Floats, k: int) -> tuple[Floats, Indices]:
+    """Search the parts of a bank one after the other by brute force, and keep the best `k`."""
 
-        return best_of(found(), len(queries), k)
+    def found() -> Iterator[tuple[Floats, Indices]]:
+        start = 0
+        for part in parts:
+            distances, chosen = _by_products(queries, part, min(k, len(part)))
+            yield distances, chosen + start
+            start += len(part)
+            del part  # before the next one is read
+
+    return best_of(found(), len(queries), k)
 
 
 def best_of(found: Iterable[tuple[Floats, Indices]], queries: int, k: int) -> tuple[Floats, Indices]:
@@ -444,15 +447,7 @@ class BankInParts:
 
     def nearest(self, queries: Any, k: int = 1) -> tuple[Floats, Indices]:
         """Find the `k` nearest descriptors for each query; see `Bank.nearest`."""
-        return best_of(self._found(queries, k), len(queries), k)
-
-    def _found(self, queries: Any, k: int) -> Iterator[tuple[Floats, Indices]]:
-        start = 0
-        for part in self._parts():
-            distances, chosen = Bank(part).nearest(queries, min(k, len(part)))
-            yield distances, chosen + start
-            start += len(part)
-            del part  # before the next one is read
+        return _in_parts(self._parts(), np.ascontiguousarray(queries, np.float32), k)
 
 
 def recall(bank: PcaBank, exact: Bank, queries: Floats, k: int = 1) -> float:

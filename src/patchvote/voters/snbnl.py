@@ -62,17 +62,7 @@ class PrototypeVoter(Voter):
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn prototypes from labelled images.
-
-        Parameters
-        ----------
-        X : Bags, list of arrays, array, or Store
-            Training images. A store may be larger than memory.
-        y : array of shape (images,), optional
-            Classes of the images; by default those of the store.
-        sample_weight : array of shape (images,), optional
-            Weights of the images; those of weight 0 are left out.
-        """
+        """Learn prototypes from labelled images."""
         self._check_settings()
         data = self._training_data(X, y, sample_weight)
         seed = int(check_random_state(self.random_state).randint(2**31, size=2)[1])
@@ -226,14 +216,7 @@ class SNBNL(PrototypeVoter):
         """Learn from more images, in one pass over them; they may be of classes never seen before.
 
         Statistics for standardisation come from the first call (or from `fit`) and stay: the first call needs a
-        representative sample. The temperature of the probabilities stays as it is.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in `fit`.
-        classes : array, optional
-            Classes to expect, used in the first call; others may still come later.
+        representative sample.
         """
         self._check_settings()
         first = not hasattr(self, "weights_")
