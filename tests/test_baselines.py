@@ -43,24 +43,6 @@ def test_mop_pools_as_the_definition_says(soft):
     np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-4)  # equal but for a rotation
 
 
-def test_the_weights_of_mops_centres_do_not_depend_on_the_scale_of_the_features():
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(400, 6)).astype(np.float32)
-    bags = [Bags(values * scale, np.arange(11) * 40, None, np.ones(400, np.int16)) for scale in (1, 100)]
-    shares = []
-    for scaled in bags:
-        level = MopCnn(features=4, centres=8).fit(scaled, np.arange(10) % 2)._levels[1]
-        shares.append(np.sort(level._shares((scaled.values - level.mean) @ level.axes)[1], axis=1))
-        nearest = ((((scaled.values - level.mean) @ level.axes)[:, None] - level.centres) ** 2).sum(axis=2).min(axis=1)
-        assert level.beta == pytest.approx(1 / nearest.mean(), rel=1e-3)
-    np.testing.assert_allclose(shares[0], shares[1], atol=1e-3)
-    assert 0.3 < shares[0].max(axis=1).mean() < 0.9  # neither hard nor equal
-
-
-def test_the_plain_name_of_mop_still_means_what_older_results_hold():
-    assert (make_voter("mop").soft, make_voter("mop(soft=5)").soft, MopCnn().soft) == (1, 5, 5)
-
-
 def images(count: int = 12, classes: int = 2) -> tuple[Bags, np.ndarray]:
     """Images of classes that overlap: the whole image, 2 cells of a first scale, and 4 of a clearer one."""
     rng, numbers = np.random.default_rng(0), np.arange(count) % classes
@@ -88,15 +70,6 @@ def test_a_pooled_image_has_the_resolution_of_the_named_scales_only(scales, numb
         roots = [np.sqrt(values[level == number].mean(axis=0, dtype=np.float64)) for number in numbers]
         expected.append(np.concatenate([root / np.linalg.norm(root) for root in roots]))
     np.testing.assert_allclose(voter._vectors(bags), expected, rtol=1e-5)
-
-
-def test_an_adapted_pooled_image_sees_one_scale_only():
-    bags, labels = images()
-    seen = make_voter("adapted(scales=last)").fit(bags, labels, [bags], [None] * 12)
-    assert seen.predict(bags).tolist() == labels.tolist()
-    changed = Bags(np.where(bags.level[:, None] == 2, bags.values, 0.5), bags.offsets, None, bags.level)
-    blind = make_voter("adapted(scales=last)").fit(changed, labels, [changed], [None] * 12)
-    np.testing.assert_allclose(seen.model_.coef_, blind.model_.coef_, atol=1e-6)  # other scales play no part
 
 
 def test_covariance_pooling_tells_images_with_the_same_means_apart():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -135,13 +132,6 @@ def test_layers_before_and_after_their_activation_are_those_of_the_reference(lay
     np.testing.assert_allclose(net(IMAGES), np.maximum(expected, 0) if activation == "after" else expected, atol=1e-4)
 
 
-def test_several_threads_may_call_it_at_once(files):
-    net = load_with_caffe(name(files[0], "conv2"), "before")
-    with ThreadPoolExecutor(4) as threads:
-        many = list(threads.map(net, [IMAGES] * 8))
-    assert all(np.array_equal(one, many[0]) for one in many)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -159,9 +149,3 @@ def test_names_that_mean_nothing_are_refused(change, words, files):
     with pytest.raises(NetworkError) as caught:
         load_with_caffe(change(name(files[0], "fc7")), "before" if "fc8" in words else "after")
     assert words in str(caught.value)
-
-
-def test_without_opencv_one_line_says_what_to_install(files, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(NetworkError, match="pip install opencv-python-headless"):
-        load_with_caffe(name(files[0], "fc7"), "after")

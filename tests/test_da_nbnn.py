@@ -6,7 +6,7 @@ import pytest
 from experiments.da.metrics import ImageToClass, learn_metrics, projected
 from experiments.da.neighbours import ClassNeighbours
 from experiments.da.voter import DANBNN, exchange
-from patchvote import NBNN, Bags
+from patchvote import NBNN
 from patchvote.voters.search import Rotation
 
 
@@ -141,20 +141,6 @@ def test_photos_of_another_camera_that_nbnn_confuses_are_named_after_some_rounds
     assert DANBNN(rounds=8, exchanged=2).fit(source, labels, target).score(target, expected) > 0.9
     voter = DANBNN(rounds=0, max_iter=0).fit(source, labels, target)  # without rounds and steps, it is NBNN
     np.testing.assert_allclose(-voter.distances(target), plain.decision_function(target), atol=1e-6)
-
-
-def test_labelled_photos_of_the_target_never_leave_and_parts_of_a_target_are_the_whole():
-    source, labels = circle(seed=1)
-    target, expected = circle(40, 20, seed=2)
-    known = [label if i % 20 < 2 else None for i, label in enumerate(expected)]
-    voter = DANBNN(rounds=6, exchanged=3).fit(source, labels, target, known)
-    has_label = np.array([label is not None for label in known])
-    assert (voter.classes_[voter.target_members_[has_label]] == expected[has_label]).all()
-    assert (voter.source_members_ == -1).sum() > 20
-    assert voter.history_[0]["target"] == 0 < voter.history_[-1]["target"]
-    assert voter.history_[-1]["source"] == (voter.source_members_ >= 0).sum() < len(source)
-    parts = DANBNN(rounds=6, exchanged=3).fit(source, labels, [Bags.of(target[:4]), Bags.of(target[4:])], known)
-    np.testing.assert_array_equal(parts.distances(target), voter.distances(target))
 
 
 @pytest.mark.parametrize("features", [5, 160])

@@ -16,11 +16,10 @@ from experiments.datasets import read_dataset
 from experiments.protocol import PROTOCOLS, Protocol
 from experiments.recipes import parse_recipe
 from experiments.results import Results, Run
-from experiments.runner import Runner, Selection, _SameTraining, plan
-from experiments.stores import Stores, network_name
-from experiments.voters import VOTERS, make_voter, parse_voter
+from experiments.runner import Runner, Selection, plan
+from experiments.stores import Stores
+from experiments.voters import VOTERS, make_voter
 from patchvote.errors import PatchvoteError
-from patchvote.voters import registry
 
 OWN = """
 title = "Textures"
@@ -112,40 +111,6 @@ def test_protocols_are_those_of_the_paper():
 def test_unknown_names_are_answered_with_known_ones(selection, message, own, tmp_path):
     with pytest.raises(PatchvoteError, match=message):
         plan(Protocol.load(own), Selection(**selection), Results(tmp_path))
-
-
-def test_settings_in_a_voters_name_reach_its_estimator():
-    assert parse_voter("nbnn(position_weight=0.5, search=exact)") == (
-        "nbnn",
-        {"position_weight": 0.5, "search": "exact"},
-    )
-    assert make_voter("snbnl(q=inf)").q == np.inf
-    for kind in registry.OWN.keys() - VOTERS.keys() | {"nbnn", "local-nbnn", "nbnl", "snbnl"}:
-        assert type(make_voter(kind)) is registry.voter_class(kind)
-
-
-NETWORKS = (
-    "torch:my.models:net",
-    "torch:my-models:net",
-    "caffe:deploy.prototxt,net.caffemodel@fc6",
-    "caffe:deploy.prototxt,net.caffemodel@inception_3a/output",
-    "timm:resnet18",
-    "timm:one/resnet18",
-    "timm:two/resnet18",
-    "torchvision:vgg16?size=224",
-    "colours:hsv",  # of an engine that another package brings
-)
-
-
-def test_different_networks_have_different_stores_and_no_folder_of_this_machine_is_told(tmp_path):
-    paths = {Stores(tmp_path, {}).path("dense", network) for network in NETWORKS}
-    assert len(paths) == len(NETWORKS)
-    assert {path.parent for path in paths} == {tmp_path}  # a slash in a name makes no folder
-    assert tuple(map(network_name, NETWORKS)) == NETWORKS
-    told = network_name(
-        "a/b.onnx+caffe:/home/me/d.prototxt,/home/me/n.caffemodel@fc7+timm:x?weights=/home/me/w&size=64"
-    )
-    assert told == "b+caffe:d.prototxt,n.caffemodel@fc7+timm:x?weights=w&size=64"
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -242,18 +207,6 @@ def cameras(photo_folder, tmp_path):
     return make
 
 
-def test_pairs_with_the_same_training_photos_share_a_training(cameras, monkeypatch):
-    at_work, trained, train = cameras("whole-svm", "mean-svm"), [], _SameTraining._train
-    monkeypatch.setattr(_SameTraining, "_train", lambda self, voter: trained.append(voter) or train(self, voter))
-    groups, _ = plan(at_work.protocol, Selection(), at_work.results)
-    cells = {(group.pair, voter): cell for group, voter, cell in at_work.compute(groups)}
-    assert len(cells) == 6
-    assert trained == ["whole-svm", "mean-svm"] * 2
-    # The cameras are copies of one another.
-    assert [cells[pair, "whole-svm"]["duplicates"] for pair in ("one-one", "one-two")] == [0, 16]
-    assert [cells[pair, "whole-svm"]["test_photos"] for pair in ("one-one", "one-two")] == [24, 40]
-
-
 def test_a_voter_that_adapts_sees_the_target_without_its_labels(cameras, monkeypatch):
     at_work, seen, fit = cameras("adapted", "adapted(rounds=0)", labelled=2), [], AdaptedVoter.fit
 
@@ -278,16 +231,6 @@ def test_several_processes_add_cells_to_one_file(tmp_path):
     assert [(cell["split"], cell["accuracy"]) for cell in cells] == [(split, 50.0) for split in range(6)]
 
 
-def test_photos_beyond_the_memory_give_the_same_cells_from_their_store(own, photo_folder, bags, tmp_path):
-    answers = []
-    for memory in (1 << 30, 1 << 18):
-        at_work = runner(own, photo_folder, bags, tmp_path / str(memory))
-        at_work.memory = memory
-        groups, _ = plan(at_work.protocol, Selection(splits=1, voters=("whole-svm",)), at_work.results)
-        answers += [cell["hits"] for _, _, cell in at_work.compute(groups)]
-    assert answers[0] == answers[1]
-
-
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -301,16 +244,3 @@ def test_the_command_plans_runs_and_sums_up(own, photo_folder, bags, tmp_path, c
     assert main(["summary", str(own), "--json", *results]) == 0
     rows = json.loads(capsys.readouterr().out.partition("\n[")[2].join(["[", ""]))
     assert [(row["voter"], row["paper"]) for row in rows] == [("snbnl(max_iter=1,q=1)", None), ("whole-svm", 50.0)]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["summary", "scene15", "--results", "nowhere"], "no results of scene15"),
-        (["run", "scene51", "--data", "."], "Did you mean 'scene15'"),
-        (["run", "scene15", "--data", "nowhere"], "no such folder"),
-    ],
-)
-def test_the_command_says_what_is_missing(words, message, capsys):
-    assert main(words) == 1
-    assert message in capsys.readouterr().err
