@@ -24,8 +24,8 @@ from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
+from calibrated import fit_calibrated
 from common import Record, options, record, split, write
-from experiments.calibrated import fit_calibrated
 from patchvote import Bags, Evidence, Extractor, Photo, Recipe, find_photos
 from patchvote.cli.demo import make_photos
 from patchvote.photos.decode import load_image

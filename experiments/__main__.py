@@ -12,6 +12,7 @@ from patchvote.bags.described import Filled
 from patchvote.cli.output import progress_line
 from patchvote.errors import PatchvoteError, PhotoError
 
+from .clutter import write_collages
 from .paper import TABLES, estimate
 from .protocol import PROTOCOLS, Protocol
 from .results import Results
@@ -35,7 +36,9 @@ def paper(args: argparse.Namespace) -> int:
     """Make the paper's tables from photos: run the protocols of each, then write docs/results.md."""
     chosen = [args.table] if args.table else list(TABLES)
     missed = 0
-    for name, folder in (one for table in chosen for one in TABLES[table]):
+    if "clutter" in chosen and not (args.sets / "clutter").is_dir() and not args.dry_run:
+        write_collages(args.sets / "office_caltech" / "amazon", args.sets / "sun397", args.sets / "clutter")
+    for name, folder in (TABLES[table] for table in chosen):
         if (args.sets / folder).is_dir():
             words = ["run", name, "--data", str(args.sets / folder), "--results", str(args.results)]
             missed |= run(_parser().parse_args([*words, *(["--dry-run"] if args.dry_run else [])]))

@@ -10,14 +10,15 @@ from .protocol import PROTOCOLS, Protocol
 from .results import Results
 from .runner import Group
 
-# Table: protocols, each with the folder of its photos inside the folder of image sets.
+# Table: its protocol, and the folder of its photos inside the folder of image sets.
 TABLES = {
-    "scenes": (("scene15", "scene15"),),
-    "times": (("scene15-time", "scene15"),),
-    "indoor": (("mit67-part", "mit67"),),
-    "sun": (("sun397-part", "sun397"),),
-    "cameras": (("office-caltech", "office_caltech"),),
-    "patches": (("scene15-patches", "scene15"),),
+    "scenes": ("scene15", "scene15"),
+    "times": ("scene15-time", "scene15"),
+    "indoor": ("mit67-part", "mit67"),
+    "sun": ("sun397-part", "sun397"),
+    "cameras": ("office-caltech", "office_caltech"),
+    "patches": ("scene15-patches", "scene15"),
+    "clutter": ("clutter", "clutter"),  # which is made from the sets of cameras and sun
 }
 _UNKNOWN = 60.0  # seconds of a cell of a voter that was never run
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from patchvote.bags.bags import Bags
 from patchvote.bags.described import Filled
@@ -24,7 +25,6 @@ from patchvote.errors import PatchvoteError, UntypedNetworkError
 from patchvote.networks.names import EMBEDDED, parts_of
 from patchvote.utils.machine import forget_peak_memory, peak_memory
 
-from .calibrated import chosen
 from .datasets import Dataset, read_dataset
 from .made_with import here, settings_and_bags
 from .protocol import Part, Protocol, Setting
@@ -289,10 +289,10 @@ class _SameTraining:
         source, _, target = (self.groups[number].pair or "").partition("-")
         in_target = np.array([name.startswith(f"{target}/") for name in names]) & (source != target)
         target_labels = [*labels[in_target].tolist(), *[None] * len(test)]
-        parts = [chosen(self.train, in_target), test] if in_target.any() else [test]
+        parts = [_chosen(self.train, in_target), test] if in_target.any() else [test]
         start = time.perf_counter()
         estimator = self._make(voter)
-        estimator.fit(chosen(self.train, ~in_target), labels[~in_target], parts, target_labels)
+        estimator.fit(_chosen(self.train, ~in_target), labels[~in_target], parts, target_labels)
         trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
         if getattr(estimator, "refusal_", None) is not None:
             trained["refused"] = True
@@ -328,3 +328,9 @@ def _size(store: Store) -> int:
 
 def _bytes_per_descriptor(store: Store) -> int:
     return 4 * store.dim + 18  # its features as float32, its box and its level
+
+
+def _chosen(images: Bags | Store, mask: npt.NDArray[np.bool_]) -> Bags | Store:
+    if isinstance(images, Bags):
+        return images[mask]
+    return images.only([name for name, chosen in zip(images.names, mask, strict=True) if chosen])

@@ -56,14 +56,8 @@ VOTERS: dict[str, VoterKind] = {
     "mean-svm": VoterKind("mean of the bag + SVM", MeanSvm),
     "pooled-svm": VoterKind("pooled image + SVM", PooledSvm),
     "covariance-svm": VoterKind("covariance pooling + SVM", CovarianceSvm),
-    # Stored results have the name "mop" and assign every descriptor to its nearest centre, so that this is what the
-    # plain name means; `mop(soft=5)` is the method as its authors run it.
+    # Every descriptor is assigned to its nearest centre; `mop(soft=5)` is the method as its authors run it.
     "mop": VoterKind("MOP-CNN", MopCnn, {"soft": 1}),
-}
-_RETIRED = {  # of stored results alone
-    "moment-svm": "MomentSVM",
-    "product": "MomentSVM",
-    "whole-nearest-mean": "whole image + nearest class mean",
 }
 
 
@@ -119,5 +113,5 @@ def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None
 def title(name: str) -> str:
     """Return the name of a voter in tables."""
     kind, _, rest = name.partition("(")
-    known = VOTERS[kind].title if kind in VOTERS else _RETIRED.get(kind, kind)
+    known = VOTERS[kind].title if kind in VOTERS else kind
     return known + (f" ({rest}" if rest else "")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from experiments.clutter import write_collages
 from experiments.datasets import LAYOUTS, Dataset, read_dataset
 from experiments.protocol import Protocol, Setting
 from experiments.results import Draw, read_draws
@@ -129,6 +132,25 @@ def test_sun_397_may_end_after_any_whole_partition_but_the_first_is_needed(tmp_p
     (tmp_path / "Testing_01.txt").unlink()
     with pytest.raises(PatchvoteError, match=r"Testing_01.txt is missing"):
         read_dataset("sun397", tmp_path)
+
+
+def test_a_collage_has_the_thing_in_one_quarter_and_places_in_the_others(tmp_path):
+    for path, colour in (
+        ("things/mug/1.jpg", "red"),
+        ("things/bike/1.jpg", "red"),
+        ("sun/d/desert/sand/1.jpg", "blue"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True)
+        Image.new("RGB", (30, 20), colour).save(tmp_path / path)
+    for number in range(3):
+        shutil.copy(tmp_path / "sun/d/desert/sand/1.jpg", tmp_path / f"sun/d/desert/{number}.jpg")
+    assert write_collages(tmp_path / "things", tmp_path / "sun", tmp_path / "set") == 2
+    collage = np.asarray(Image.open(tmp_path / "set" / "quarter" / "mug" / "0001.png"), int)
+    blue = collage[..., 2] > collage[..., 0] + 100
+    assert blue.mean() == pytest.approx(0.75, abs=0.01)
+    assert {photo.name for photo in read_dataset("domains", tmp_path / "set").photos} == {
+        f"{domain}/{name}" for domain in ("plain", "quarter") for name in ("bike/0000.png", "mug/0001.png")
+    }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
