@@ -84,9 +84,6 @@ class _Whole:
         return {"values": kept.values, "boxes": kept.boxes, "level": kept.level}
 
     def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Bags:
-        types = {name: array.dtype for name, array in arrays.items()}
-        if types != {"values": np.float16, "boxes": np.float32, "level": np.int16}:
-            raise ValueError(f"no whole bag: {types}")
         return Bags(arrays["values"], np.array([0, len(arrays["values"])]), arrays["boxes"], arrays["level"])
 
 
@@ -118,7 +115,7 @@ class Folder(Container[str]):
             if self._checksum(digest, data[_CHECKSUM_BYTES:]) != data[:_CHECKSUM_BYTES]:
                 raise ValueError("another checksum")
             return self.kept.unpack(load(bytes(data[_CHECKSUM_BYTES:])))
-        except (ValueError, SafetensorError):
+        except (ValueError, KeyError, SafetensorError):
             with contextlib.suppress(OSError):
                 path.unlink()
             damaged.append(path.name)

@@ -75,6 +75,7 @@ class Store:
         self.names = sorted(numbers)
         # The bags of all shards are numbered one after the other: a million tuples of shard and index take too much.
         self._numbers = np.array([numbers[name] for name in self.names], np.int64)
+        self._firsts = np.cumsum([0, *(len(shard) for shard in shards)])  # number of the first bag of each shard
         every = list(itertools.chain.from_iterable(shard.labels for shard in self.shards))
         labels = [every[number] for number in self._numbers.tolist()]
         self.labels: Labels = np.array(labels, object if None in labels else str)
@@ -104,10 +105,12 @@ class Store:
     @property
     def entries(self) -> list[Entry]:
         """Name, label and digest of each photo."""
-        firsts = _firsts(self.shards)
-        owners = (np.searchsorted(firsts, self._numbers, side="right") - 1).tolist()
-        places = (self._numbers - firsts[owners]).tolist()
-        return [self.shards[owner].entry(place) for owner, place in zip(owners, places, strict=True)]
+        owners = self._shards_of(self._numbers)
+        places = (self._numbers - self._firsts[owners]).tolist()
+        return [self.shards[owner].entry(place) for owner, place in zip(owners.tolist(), places, strict=True)]
+
+    def _shards_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(self._firsts, numbers, side="right") - 1
 
     def __repr__(self) -> str:
         return f"<Store: {len(self):,} photos, {int(self.sizes.sum()):,} descriptors of {self.dim:,} features>"
@@ -139,12 +142,11 @@ class Store:
         )
         # Shard by shard, each opened once and read from front to back; several at once, since each waits for the disk.
         where = self._numbers[chosen]
-        order, firsts = np.argsort(where, kind="stable"), _firsts(self.shards)
-        shard_of = np.searchsorted(firsts, where, side="right") - 1
+        order, shard_of = np.argsort(where, kind="stable"), self._shards_of(where)
 
         def read(run: npt.NDArray[np.int64]) -> None:
             number = int(shard_of[run[0]])
-            places = (where[run] - firsts[number]).tolist()
+            places = (where[run] - self._firsts[number]).tolist()
             self.shards[number].read_into((place, bags[k]) for place, k in zip(places, run.tolist(), strict=True))
 
         runs = np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1)
@@ -170,8 +172,8 @@ class Store:
 
         Shards hold their moments: they are used where all photos of a shard are among those with the numbers `indices`.
         """
-        numbers, firsts = self._numbers[indices], _firsts(self.shards)
-        shard_of = np.searchsorted(firsts, numbers, side="right") - 1
+        numbers = self._numbers[indices]
+        shard_of = self._shards_of(numbers)
         photos = np.bincount(shard_of, minlength=len(self.shards))
         different = np.bincount(shard_of[np.unique(numbers, return_index=True)[1]], minlength=len(self.shards))
         moments, used = Moments(), np.zeros(len(self.shards), bool)
@@ -236,11 +238,6 @@ class Store:
             "damaged": self.damaged,
             "set_aside": sorted(path.name for path in self.path.glob(f"*{ENDING}*{SET_ASIDE}")),
         }
-
-
-def _firsts(shards: Sequence[Shard]) -> npt.NDArray[np.int64]:
-    """Return the number of the first bag of each shard, and at the end the number of all bags."""
-    return np.cumsum([0, *(len(shard) for shard in shards)])
 
 
 def _newest_numbers(shards: Sequence[Shard]) -> dict[str, int]:

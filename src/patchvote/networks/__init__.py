@@ -65,8 +65,6 @@ def load_pinned(
 
     That is the given name, except that a network of the Hugging Face hub has its commit and the SHA-256 of its file.
     """
-    if activation not in ("after", "before"):
-        raise NetworkError(f"activation must be 'after' or 'before', got {activation!r}.")
     names = parts_of(network)
     parts = [_load_one(part, activation=activation, threads=threads, device=device) for part in names]
     found = [part.spec.name for part in parts]

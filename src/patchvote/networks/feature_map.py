@@ -83,11 +83,7 @@ def adapt(
     """Return the graph, its specification, and a session of it; `wanted` has the name and what to read."""
 
     def session_of(graph: onnx.ModelProto) -> Session:
-        try:
-            content = bytes(graph.SerializeToString())
-        except Exception as error:  # what the protobuf writer raises differs between its versions
-            raise NetworkError(f"{wanted.name} is too large for one graph: {error}") from None
-        return Session(content, wanted.name, threads=threads, device=device, bounded=bounded)
+        return Session(graph.SerializeToString(), wanted.name, threads=threads, device=device, bounded=bounded)
 
     part = _prepared(part)
     session = session_of(part)

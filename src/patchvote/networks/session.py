@@ -156,8 +156,6 @@ def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what
     try:
         return future.result(seconds)
     except TimeoutError:
-        if future.done():  # the work ended at the last moment, or raised a TimeoutError itself
-            return future.result()
         stop()
         thread.join(_GRACE_SECONDS)
         kind = EndlessWorkError if thread.is_alive() else NetworkError
