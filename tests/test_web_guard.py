@@ -103,8 +103,27 @@ def test_the_page_gets_a_cookie_for_the_token_that_scripts_and_other_sites_canno
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
     assert TOKEN not in cookie
     assert locked.get("/v1/models").status_code == 200
+    kept = dict(locked.cookies)
+    assert locked.post("/v1/session", json={"token": TOKEN}).cookies != kept  # another session has another cookie
+    locked.cookies.update(kept)
     locked.delete("/v1/session")
+    locked.cookies.update(kept)  # whoever copied the cookie
     assert locked.get("/v1/models").status_code == 401
+
+
+def test_guesses_of_the_token_are_answered_slowly_and_nobody_else_waits(locked):
+    def seconds(**request):
+        start = time.perf_counter()
+        assert locked.request(**request).status_code in (200, 204, 401)
+        return time.perf_counter() - start
+
+    wrong = {"method": "GET", "url": "/v1/models", "headers": {"Authorization": "Bearer " + "x" * 20}}
+    assert seconds(**wrong) >= 1
+    assert seconds(method="POST", url="/v1/session", json={"token": "x" * 20}) >= 1
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        guess = pool.submit(lambda: seconds(**wrong))
+        assert seconds(**wrong | {"headers": {"Authorization": f"Bearer {TOKEN}"}}) < 1
+        assert guess.result() >= 1
 
 
 def test_to_be_reached_by_others_a_token_is_needed(tmp_path, command, monkeypatch):
@@ -115,7 +134,7 @@ def test_to_be_reached_by_others_a_token_is_needed(tmp_path, command, monkeypatc
     (tmp_path / "empty").write_text(" \n")  # which must not mean a server without a token
     for words, code, keyword in (
         (("--host", "0.0.0.0", "--data", tmp_path), 1, "needs a token"),
-        (("--token-file", tmp_path / "missing"), 1, "cannot be read"),
+        (("--token-file", tmp_path / "missing"), 1, "No such file"),
         (("--token-file", tmp_path / "empty"), 1, "is empty"),
     ):
         refused = command("serve", *words)

@@ -20,8 +20,8 @@ from ..photos.formats import endings
 from ..utils.files import lock_at_once, make_folder
 from ..utils.machine import one_blas_thread
 from ..version import __version__
-from .guard import COOKIE, Guard, protocol, same, session_of
-from .problems import Problem, add_handlers, private_folders
+from .guard import COOKIE, Guard, protocol, refuse_guess, same
+from .problems import add_handlers, private_folders
 from .routes import Context, Here, asking, photos, reply, teaching
 from .settings import Settings
 from .shapes import ERRORS, SessionIn
@@ -67,7 +67,7 @@ def make_app(settings: Settings, log: Callable[[str], None] | None = None) -> AS
     add_handlers(api, private_folders(settings))
     for router in (service, asking.router, *teaching.routers, photos.router, _page_routes(settings.static)):
         api.include_router(router)
-    return Guard(api, settings, context.registry, log)
+    return Guard(api, settings, context.sessions, context.registry, log)
 
 
 @service.get("/healthz")
@@ -93,21 +93,22 @@ def settings(here: Here) -> Response:
 
 
 @service.post("/v1/session", status_code=204, responses=ERRORS)
-def begin_session(here: Here, body: SessionIn, request: Request) -> Response:
+async def begin_session(here: Here, body: SessionIn, request: Request) -> Response:
     """Set the cookie by which the page is known, if the token is right."""
     token = here.settings.token
     if token and not same(body.token, token):
-        raise Problem(401, "token", "the token is wrong.")
+        await refuse_guess()
     response = Response(status_code=204)
     if token:
         secure = request.url.scheme == "https"
-        response.set_cookie(COOKIE, session_of(token), _YEAR, secure=secure, httponly=True, samesite="strict")
+        response.set_cookie(COOKIE, here.sessions.begin(), _YEAR, secure=secure, httponly=True, samesite="strict")
     return response
 
 
 @service.delete("/v1/session", status_code=204, responses=ERRORS)
-def end_session() -> Response:
-    """Remove the cookie."""
+def end_session(here: Here, request: Request) -> Response:
+    """End the session, and remove the cookie."""
+    here.sessions.end(request.headers)
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response

@@ -8,13 +8,13 @@ and pages cannot, and by the token, where one is needed. Responses allow no othe
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import ipaddress
 import re
+import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import h11
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -26,6 +26,8 @@ from .problems import Problem, unforeseen
 from .settings import Limits, Settings, is_loopback
 
 COOKIE = "patchvote_session"
+_WRONG_SECONDS = 1.0  # until a guess of the token is answered
+_MOST_SESSIONS = 1000
 _SAFE = ("GET", "HEAD", "OPTIONS")
 # A name or an IPv4 address, or an IPv6 address in brackets; then a port. Nothing else may stand before or behind.
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?", re.IGNORECASE)
@@ -54,9 +56,14 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, registry: CollectorRegistry, log: Callable[[str], None] | None = None
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        sessions: Sessions,
+        registry: CollectorRegistry,
+        log: Callable[[str], None] | None = None,
     ) -> None:
-        self._app, self._settings, self._log = app, settings, log
+        self._app, self._settings, self._sessions, self._log = app, settings, sessions, log
         words = "Requests by route and status.", "Seconds until a response was complete."
         self._requests = Counter("patchvote_requests", words[0], ["route", "status"], registry=registry)
         self._seconds = Histogram("patchvote_request_seconds", words[1], ["route"], registry=registry, buckets=_BUCKETS)
@@ -81,7 +88,7 @@ class Guard:
             await send(message)
 
         try:
-            self._check(scope)
+            await self._check(scope)
             body.check(int(Headers(scope=scope).get("content-length", "0")))  # as announced; h11 has checked it
             await self._app(scope, body.receive, sending)
         except Exception as error:
@@ -101,7 +108,7 @@ class Guard:
             raise Problem(429, "busy", "too much is being sent at once. Try again in a moment.", _BODY_RETRY)
         self._taken += count
 
-    def _check(self, scope: Scope) -> None:
+    async def _check(self, scope: Scope) -> None:
         headers, token = Headers(scope=scope), self._settings.token
         host = headers.get("host", "")
         if len(headers.getlist("host")) != 1 or not allowed_host(host, self._settings):
@@ -110,14 +117,12 @@ class Guard:
         # Following a link to the page itself is harmless; everything else is for our own page alone.
         if _is_foreign(headers, host) and (is_private or scope["method"] not in _SAFE):
             raise Problem(403, "origin", "requests from pages of other origins are not answered.")
-        if token and is_private and scope["path"] != "/v1/session" and not self._is_known(headers):
-            raise Problem(401, "token", "the token is missing or wrong: send it as Authorization: Bearer TOKEN.")
-
-    def _is_known(self, headers: Headers) -> bool:
-        """Return whether a request carries the token or the cookie; both are compared in constant time."""
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        by_token = kind.lower() == "bearer" and same(token.strip(), self._settings.token)
-        return by_token | same(_cookie(headers.get("cookie", "")), session_of(self._settings.token))
+        if token and is_private and scope["path"] != "/v1/session" and not self._sessions.has(headers):
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            if not given:
+                raise Problem(401, "token", "the token is missing: send it as Authorization: Bearer TOKEN.")
+            if kind.lower() != "bearer" or not same(given.strip(), token):
+                await refuse_guess()
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = str(getattr(scope.get("route"), "path", "other"))
@@ -171,9 +176,33 @@ def _max_body(method: str, path: str, limits: Limits) -> int:
     return min(limits.words_bytes, limits.body_bytes)
 
 
-def session_of(token: str) -> str:
-    """Return the value of the cookie that stands for a token: whoever reads it does not know the token."""
-    return hmac.new(token.encode(), b"patchvote session", hashlib.sha256).hexdigest()
+async def refuse_guess() -> NoReturn:
+    """Refuse a wrong token, slowly."""
+    await asyncio.sleep(_WRONG_SECONDS)
+    raise Problem(401, "token", "the token is wrong: send the server's as Authorization: Bearer TOKEN.")
+
+
+class Sessions:
+    """Cookies that stand for the token: random, and known until they are ended or the server is."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, None] = {}  # the oldest first
+
+    def begin(self) -> str:
+        """Return the cookie of a new session."""
+        cookie = secrets.token_urlsafe()
+        self._begun[cookie] = None
+        for oldest in list(self._begun)[:-_MOST_SESSIONS]:
+            del self._begun[oldest]
+        return cookie
+
+    def has(self, headers: Headers) -> bool:
+        """Return whether a request belongs to a session."""
+        return _cookie(headers.get("cookie", "")) in self._begun
+
+    def end(self, headers: Headers) -> None:
+        """End the session of a request."""
+        self._begun.pop(_cookie(headers.get("cookie", "")), None)
 
 
 def same(one: str, other: str) -> bool:

@@ -19,6 +19,7 @@ from ...models.answers import Answer, row
 from ...models.model import Model
 from ...models.report.card import accuracy_of
 from ...utils.machine import resident_memory
+from ..guard import Sessions
 from ..jobs import Jobs
 from ..models import Models
 from ..problems import Problem, private_folders
@@ -37,6 +38,7 @@ class Context:
         self.workspaces = Workspaces(settings.data / "workspaces", limits)
         self.models = Models(settings, self.workspaces, self.registry)
         self.jobs = Jobs(limits, self.registry, private_folders(settings))
+        self.sessions = Sessions()
         self.streams = 0  # open streams of events
         self._decoders = asyncio.Semaphore(limits.decoding_requests)
         for name, description, read in (
