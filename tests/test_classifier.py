@@ -9,18 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import (
-    NBNL,
-    SNBNL,
-    Dense,
-    ImageClassifier,
-    ModelError,
-    MomentRidge,
-    PatchvoteError,
-    PhotoError,
-    Recipe,
-)
+from helpers.quick_network import loaded, quick, shades
+from patchvote import NBNL, SNBNL, Dense, ImageClassifier, MomentRidge, PatchvoteError, PhotoError, Recipe
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import Photo, find_photos
 
@@ -37,11 +27,17 @@ def fitted(photo_folder, cache) -> ImageClassifier:
     return ImageClassifier(SMALL, cache=cache).fit(photo_folder)
 
 
+@pytest.fixture
+def model(fitted, tmp_path):
+    """A file of the fitted model."""
+    fitted.save(tmp_path / "m.patchvote")
+    return tmp_path / "m.patchvote"
+
+
 def test_it_learns_a_folder_and_names_its_photos(fitted, photo_folder):
     assert fitted.classes == ("Straße & Café", "brick", "grass", "gravel")
     photos = find_photos(photo_folder)
-    expected = [photo.label for photo in photos]
-    assert np.mean(fitted.predict(photo_folder) == expected) > 0.9
+    assert np.mean(fitted.predict(photo_folder) == [photo.label for photo in photos]) > 0.9
     probability = fitted.predict_proba(photo_folder)
     np.testing.assert_allclose(probability.sum(axis=1), 1)
     answers = list(fitted.answers(photo_folder))
@@ -52,7 +48,7 @@ def test_it_learns_a_folder_and_names_its_photos(fitted, photo_folder):
         assert answer.rejected == (answer.familiarity < 0.05)
 
 
-def test_predict_always_names_a_class_and_predict_or_none_rejects(fitted, photo_folder):
+def test_predict_always_names_a_class_and_predict_or_none_rejects(fitted):
     blank = [np.full((64, 64, 3), 255, np.uint8), np.zeros((64, 64, 3), np.uint8)]
     rejected = np.array([answer.familiarity < 0.05 for answer in fitted.answers(blank)])
     assert rejected.any()
@@ -62,7 +58,9 @@ def test_predict_always_names_a_class_and_predict_or_none_rejects(fitted, photo_
     assert fitted.explain(blank[int(rejected.argmax())]).rejected
 
 
-def test_folder_manifest_and_list_give_the_same_model(fitted, photo_folder, cache, tmp_path):
+def test_folder_manifest_and_list_give_the_same_model_and_the_network_is_asked_once(
+    fitted, photo_folder, cache, tmp_path, monkeypatch
+):
     photos = find_photos(photo_folder)
     manifest = tmp_path / "photos.csv"
     manifest.write_text("file_name,label\n" + "".join(f"{photo.source},{photo.label}\n" for photo in photos))
@@ -70,87 +68,43 @@ def test_folder_manifest_and_list_give_the_same_model(fitted, photo_folder, cach
     by_list = ImageClassifier(SMALL, cache=cache).fit(paths, [photo.label for photo in photos])
     by_manifest = ImageClassifier(SMALL, cache=cache).fit(manifest)
     for other in (by_list, by_manifest):
+        assert (other.filled.extracted, other.filled.kept) == (0, 40)
         assert other.classes == fitted.classes
         np.testing.assert_allclose(other.predict_proba(paths[::7]), fitted.predict_proba(paths[::7]), atol=1e-3)
-
-
-def test_a_second_fit_with_other_settings_asks_the_network_for_nothing(fitted, photo_folder, cache):
     again = ImageClassifier(SMALL, cache=cache, voter=MomentRidge(10.0)).fit(photo_folder)
-    assert (again.filled.extracted, again.filled.kept) == (0, 40)
-    assert again.model.scorer.settings["alpha"] == 10
-
-
-def test_without_a_cache_nothing_is_kept(photo_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert (again.filled.extracted, again.model.scorer.settings["alpha"]) == (0, 10)
+    manifest.unlink()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     ImageClassifier(SMALL, cache=False, voter="snbnl").fit(photo_folder)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []  # without a cache nothing is kept
 
 
-def test_one_photo_per_class_is_enough_to_begin(photo_folder, cache):
-    photos = find_photos(photo_folder)
-    few = [next(photo for photo in photos if photo.label == label) for label in sorted({p.label for p in photos})]
-    others = [photo for photo in photos if photo not in few]
-    classifier = ImageClassifier(SMALL, cache=cache).fit(few)
-    assert np.mean(classifier.predict(others) == [photo.label for photo in others]) > 0.6
-    assert classifier.model.about.method == "each part of a photo votes by its features, their products and its place"
-
-
-@pytest.mark.parametrize("voter", ["nbnn", SNBNL(2, q=np.inf)])
-def test_a_saved_model_answers_as_before(photo_folder, cache, tmp_path, voter):
-    classifier = ImageClassifier(SMALL, cache=cache, voter=voter).fit(photo_folder)
-    classifier.save(tmp_path / "m.patchvote")
-    back = ImageClassifier.load(tmp_path / "m.patchvote")
-    photos = [photo.source for photo in find_photos(photo_folder)][::5]
-    np.testing.assert_allclose(back.predict_proba(photos), classifier.predict_proba(photos), rtol=1e-4, atol=1e-6)
-    assert back.model.card == classifier.model.card
-
-
-def test_answering_needs_no_scikit_learn(fitted, photo_folder, tmp_path):
-    fitted.save(tmp_path / "m.patchvote")
+def test_answering_needs_no_scikit_learn(model, photo_folder):
     code = """
 import sys
 from patchvote import ImageClassifier
 classifier = ImageClassifier.load(sys.argv[1])
 print(len(list(classifier.answers(sys.argv[2]))), "sklearn" in sys.modules, "faiss" in sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "m.patchvote", photo_folder], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, model, photo_folder], capture_output=True, text=True, check=True)
     assert done.stdout == "40 False False\n"
 
 
-def test_a_model_of_another_network_is_refused(fitted, tmp_path):
-    fitted.save(tmp_path / "m.patchvote")
-    with pytest.raises(ModelError, match="made with another network than"):
-        ImageClassifier.load(tmp_path / "m.patchvote", network="efficientnet-lite1")
+def test_a_classifier_that_was_loaded_is_fitted_with_the_default_voter(tmp_path):
+    photos, labels = shades(15)
+    quick("nbnn").fit(photos, labels).save(tmp_path / "m.patchvote")
+    again = loaded(tmp_path / "m.patchvote")
+    assert again.fit(photos, labels).model.kind == "moment-ridge"
+    assert again.fit(photos, labels, target=photos, insist=True).model.about.adapted
 
 
-@pytest.fixture
-def shades():
-    """Photos of two shades, dark and bright in turns, and their labels."""
-    rng = np.random.default_rng(0)
-    photos = [(rng.integers(0, 90, (64, 64, 3)) + shade).astype(np.uint8) for shade in [0, 150] * 8]
-    return photos, ["dark", "bright"] * 8
-
-
-def quick(**more) -> ImageClassifier:
-    return ImageClassifier(QUICK, backbone=QuickNetwork(), cache=False, **more)
-
-
-def test_a_classifier_that_was_loaded_is_fitted_with_the_default_voter(shades, tmp_path):
-    quick(voter="nbnn").fit(*shades).save(tmp_path / "m.patchvote")
-    loaded = ImageClassifier.load(tmp_path / "m.patchvote", backbone=QuickNetwork(), cache=False)
-    assert loaded.fit(*shades).model.kind == "moment-ridge"
-    assert loaded.fit(*shades, target=shades[0], insist=True).model.about.adapted
-
-
-def test_a_target_of_open_files_is_read_once_and_counted_apart(shades, tmp_path):
-    for index, pixels in enumerate(shades[0][:10]):
+def test_a_target_of_open_files_is_read_once_and_counted_apart(tmp_path):
+    photos, labels = shades(16)
+    for index, pixels in enumerate(photos[:10]):
         Image.fromarray(pixels).save(tmp_path / f"{index}.png")
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context((tmp_path / f"{index}.png").open("rb")) for index in range(10)]
-        classifier = quick().fit(*shades, target=files, insist=True)
+        classifier = quick().fit(photos, labels, target=files, insist=True)
     assert classifier.skipped == []
     assert classifier.model.about.adapted["photos"] == 10
     assert (classifier.filled.photos, classifier.filled.extracted) == (16, 16)
@@ -197,7 +151,6 @@ def test_more_photos_and_new_classes_are_learned_without_the_old_ones(photo_fold
         classifier = ImageClassifier.load(tmp_path / "m", cache=cache)
         before = classifier.predict(known)
         classifier.add(new)
-        assert classifier.classes == ("brick", "grass", "gravel")
         assert np.mean(classifier.predict(new) == "gravel") > 0.8
         assert np.mean(classifier.predict(known) == before) > 0.9
         assert classifier.model.about.images == {"brick": 10, "grass": 10, "gravel": 10}
@@ -205,48 +158,48 @@ def test_more_photos_and_new_classes_are_learned_without_the_old_ones(photo_fold
     everything = ImageClassifier(SMALL, cache=cache, voter="nbnn").fit(known + new)  # a bank holds all descriptors
     ours, theirs = (one.explain(new[0].source).votes for one in (classifier, everything))
     np.testing.assert_allclose(ours, theirs, atol=2e-3)
-    rigid = ImageClassifier(SMALL, cache=cache, voter=NBNL(2, max_iter=2)).fit(known)
-    with pytest.raises(PatchvoteError, match="cannot learn more: fit it again"):
-        rigid.add(new)
+    with pytest.raises(PatchvoteError, match="cannot learn more"):
+        ImageClassifier(SMALL, cache=cache, voter=NBNL(2, max_iter=2)).fit(known).add(new)
 
 
 def test_evaluation_compares_answers_with_labels_and_leaves_out_what_cannot_be_read(fitted, photo_folder, tmp_path):
     shutil.copytree(photo_folder, tmp_path / "photos")
-    (tmp_path / "photos" / "brick" / "broken.jpg").write_bytes(b"no")
+    broken = tmp_path / "photos" / "brick" / "broken.jpg"
+    broken.write_bytes(b"no")
     scores = fitted.evaluate(tmp_path / "photos")
     assert len(scores) == 40
     assert [error.name for error in fitted.skipped] == ["brick/broken.jpg"]
-    expected = [photo.label for photo in find_photos(photo_folder)]
-    assert scores.accuracy == np.mean(fitted.predict(photo_folder) == expected)
-    some = [photo.source for photo in find_photos(photo_folder)[:2]]
-    assert len(list(fitted.answers(some))) == 2
+    photos = find_photos(photo_folder)
+    assert scores.accuracy == np.mean(fitted.predict(photo_folder) == [photo.label for photo in photos])
+    assert len(list(fitted.answers([photo.source for photo in photos[:2]]))) == 2
     assert fitted.skipped == []  # those of the last call, which read all of them
-    list(fitted.answers([tmp_path / "photos" / "brick" / "broken.jpg"]))
-    assert [error.reason[:14] for error in fitted.skipped] == ["is not an imag"]
+    list(fitted.answers([broken]))
+    assert len(fitted.skipped) == 1
 
 
-def test_what_cannot_be_learned_or_asked_is_refused_with_a_way_on(photo_folder, tmp_path, fitted, cache):
-    def refused(said, call, *words, **settings):
-        with pytest.raises(PatchvoteError, match=said):
+def test_what_cannot_be_learned_or_asked_is_refused_with_a_way_on(photo_folder, tmp_path, fitted, cache, model):
+    def refused(keyword, call, *words, **settings):
+        with pytest.raises(PatchvoteError, match=keyword):
             call(*words, **settings)
 
     flat, fit = tmp_path / "flat", ImageClassifier(SMALL, cache=cache).fit
     (flat / "one").mkdir(parents=True)
     Image.new("RGB", (50, 50)).save(flat / "a.png")
-    refused("no photo has a class, .* Put the photos of each class into a folder", fit, flat)
+    refused("Put the photos of each class into a folder", fit, flat)
     Image.new("RGB", (50, 50)).save(flat / "one" / "b.png")
-    refused("1 photo ha.* no class, the first is a.png", fit, flat)
+    refused("first is a.png", fit, flat)
     (flat / "a.png").unlink()
-    refused("all photos are of one class, 'one'", fit, flat)
+    refused("of one class, 'one'", fit, flat)
     (flat / "two").mkdir()
     (flat / "two" / "c.png").write_bytes(b"broken")
     refused("would have those of one", fit, flat)
     refused("2 photos but 1 label", fit, [flat / "one" / "b.png", flat / "two" / "c.png"], ["x"])
-    refused("no voter 'snbl'. Did you mean 'snbnl'", ImageClassifier, SMALL, voter="snbl")
-    refused("does not know the class 'one'", fitted.evaluate, [flat / "one" / "b.png"], ["one"])
+    refused("Did you mean 'snbnl'", ImageClassifier, SMALL, voter="snbl")
+    refused("the class 'one'", fitted.evaluate, [flat / "one" / "b.png"], ["one"])
     refused("c.png", fitted.predict, [flat / "two" / "c.png"])
-    refused("learned nothing yet", ImageClassifier(SMALL).predict, [flat / "one" / "b.png"])
-    refused("got 40: explain_each takes many", fitted.explain, photo_folder)
+    refused("nothing yet", ImageClassifier(SMALL).predict, [flat / "one" / "b.png"])
+    refused("explain_each", fitted.explain, photo_folder)
+    refused("another network", ImageClassifier.load, model, network="efficientnet-lite1")
 
 
 # --- photos of another camera -----------------------------------------------------------------------------------------
@@ -255,66 +208,55 @@ def test_what_cannot_be_learned_or_asked_is_refused_with_a_way_on(photo_folder, 
 @pytest.fixture(scope="module")
 def other_camera(photo_folder, tmp_path_factory):
     """The same scenes out of focus, in fog and under a blue lamp: so dark that most are rejected."""
-    return in_fog(photo_folder, tmp_path_factory.mktemp("other"), 2, 0.25)
+    return in_fog(photo_folder, tmp_path_factory.mktemp("other"), 0.25)
 
 
-@pytest.fixture(scope="module")
-def thin_fog(photo_folder, tmp_path_factory):
-    return in_fog(photo_folder, tmp_path_factory.mktemp("thin"), 2, 0.4)
-
-
-def in_fog(photos, folder, blur: float, clear: float):
+def in_fog(photos, folder, clear: float):
     for photo in find_photos(photos):
-        pixels = np.asarray(load_image(photo).filter(ImageFilter.GaussianBlur(blur)), np.float64)
+        pixels = np.asarray(load_image(photo).filter(ImageFilter.GaussianBlur(2)), np.float64)
         foggy = (clear * pixels + 190 - 200 * clear) * [0.6, 0.8, 1.0]
         Image.fromarray(foggy.clip(0, 255).astype(np.uint8)).save(folder / f"{photo.name.replace('/', '_')}.png")
     return folder
 
 
-def expected_of(folder) -> list[str]:
-    return [photo.name.split("_")[0] for photo in find_photos(folder)]
+def accuracy(classifier, folder) -> float:
+    return np.mean(classifier.predict(folder) == [photo.name.split("_")[0] for photo in find_photos(folder)])
 
 
-def test_adapting_to_photos_of_another_camera_names_more_of_them_rightly(photo_folder, other_camera, cache):
-    plain = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
-    before = np.mean(plain.predict(other_camera) == expected_of(other_camera))
+def test_adapting_to_photos_of_another_camera_names_more_of_them_rightly(fitted, photo_folder, other_camera, cache):
     adapted = ImageClassifier(SMALL, cache=cache).fit(photo_folder, target=other_camera, insist=True)
-    after = np.mean(adapted.predict(other_camera) == expected_of(other_camera))
-    assert after > before
+    assert accuracy(adapted, other_camera) > accuracy(fitted, other_camera)
     assert adapted.scores is not None  # of the photos with classes, held out
-    assert "adapted" in adapted.model.card
-    assert "evaluate" in adapted.model.card
 
 
 def test_a_kept_model_adapts_to_the_photos_it_is_asked_about_and_looks_at_each_once(
-    fitted, other_camera, cache, tmp_path
+    fitted, model, other_camera, tmp_path
 ):
-    fitted.save(tmp_path / "m.patchvote")
-    (other_camera / "zz.png").write_bytes(b"no photo")
-    loaded = ImageClassifier.load(tmp_path / "m.patchvote", cache=tmp_path / "cache")
-    answers = list(loaded.answers(other_camera, adapt=True, insist=True))
-    (other_camera / "zz.png").unlink()
-    assert loaded.filled.extracted == 40
+    target = shutil.copytree(other_camera, tmp_path / "target")
+    (target / "zz.png").write_bytes(b"no photo")
+    again = ImageClassifier.load(model, cache=tmp_path / "cache")
+    answers = list(again.answers(target, adapt=True, insist=True))
+    assert again.filled.extracted == 40
     assert [answer.name for answer in answers if answer.error] == ["zz.png"]
     labels = [answer.likeliest for answer in answers if answer.error is None]
-    right = np.mean(np.array(labels) == expected_of(other_camera))
-    assert right > np.mean(fitted.predict(other_camera) == expected_of(other_camera))
-    assert loaded.predict(other_camera).tolist() == labels  # it stays adapted
+    assert again.predict(other_camera).tolist() == labels  # it stays adapted
+    assert accuracy(again, other_camera) > accuracy(fitted, other_camera)
 
 
-def test_in_thin_fog_adapting_helps_without_insisting(fitted, thin_fog, tmp_path):
-    fitted.save(tmp_path / "m.patchvote")
-    loaded = ImageClassifier.load(tmp_path / "m.patchvote", cache=tmp_path / "cache")
-    before = np.mean(loaded.predict(thin_fog) == expected_of(thin_fog))
-    assert loaded.adapt(thin_fog).refusal is None
-    assert np.mean(loaded.predict(thin_fog) == expected_of(thin_fog)) > before
+def test_in_thin_fog_adapting_helps_without_insisting(fitted, model, photo_folder, tmp_path):
+    (tmp_path / "thin").mkdir()
+    thin = in_fog(photo_folder, tmp_path / "thin", 0.4)
+    again = ImageClassifier.load(model, cache=tmp_path / "cache")
+    assert again.adapt(thin).refusal is None
+    assert accuracy(again, thin) > accuracy(fitted, thin)
 
 
-def test_a_target_that_cannot_be_used_is_told_before_any_work(photo_folder, shades, tmp_path):
+def test_a_target_that_cannot_be_used_is_told_before_any_work(photo_folder, tmp_path):
     with pytest.raises(PhotoError, match="nowhere"):
         ImageClassifier(SMALL, cache=tmp_path / "c").fit(photo_folder, target=tmp_path / "nowhere")
-    with pytest.raises(PatchvoteError, match="snbnl cannot be adapted to a target"):
+    with pytest.raises(PatchvoteError, match="snbnl cannot be adapted"):
         ImageClassifier(SMALL, voter=SNBNL(2), cache=tmp_path / "c").fit(photo_folder, target=photo_folder)
     assert not (tmp_path / "c").exists()
-    with pytest.raises(PatchvoteError, match="fit it with --voter moment-ridge"):
-        quick(voter="nbnn").fit(*shades).adapt(shades[0])
+    photos, labels = shades(15)
+    with pytest.raises(PatchvoteError, match="moment-ridge"):
+        quick("nbnn").fit(photos, labels).adapt(photos)

@@ -6,8 +6,7 @@ import multiprocessing
 import time
 from pathlib import Path
 
-from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import ImageClassifier
+from helpers.quick_network import loaded, quick
 
 # Processes are forks of one that has imported all, so that most of the time of each is its work.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -22,19 +21,11 @@ PROCESSES.set_forkserver_preload(
 )
 
 
-def classifier(cache: Path | bool = False) -> ImageClassifier:
-    return ImageClassifier(QUICK, backbone=QuickNetwork(), cache=cache, jobs=1)
-
-
-def loaded(path: Path, cache: Path | bool = False) -> ImageClassifier:
-    return ImageClassifier.load(path, backbone=QuickNetwork(), cache=cache, jobs=1)
-
-
 def run(what: str, folder: Path) -> list[str]:
     """Do what a command does, in a folder with photos, a model and a cache; return the answers of `predict`."""
     path, cache = folder / "m.patchvote", folder / "cache"
     if what == "fit":
-        classifier(cache).fit(folder / "all").save(path)
+        quick(cache=cache).fit(folder / "all").save(path)
     elif what == "add":
         loaded(path, cache).add(folder / "more").save(path)
     elif what == "forget":
