@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import errno
 import json
-import os
 import re
 import shlex
 import shutil
@@ -167,18 +166,6 @@ def test_the_record_of_a_run_has_what_was_moved_and_not_what_was_not(here, comma
     lines = [json.loads(line) for line in (here / "photos-moves.jsonl").read_text().splitlines()]
     assert [line["was"] for line in lines] == [WRONG, "light/broken.jpg"]
     assert command(*UNDO).out == "moved 2 photos\n"
-
-
-def test_ctrl_c_while_photos_are_moved_says_how_to_undo_it(here, command, monkeypatch):
-    before = content(here / "photos")
-    failing(monkeypatch, lambda name: KeyboardInterrupt() if name == "again.png" else None)
-    done = command(*CHECK, "--move", "away")
-    assert done.code == 130
-    assert f"To undo what was moved: `patchvote {' '.join(UNDO)}`" in done.err
-    monkeypatch.undo()
-    os.chdir(here)
-    command(*UNDO)
-    assert content(here / "photos") == before
 
 
 # --- lists of actions -------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ REFUSED = f"""\
 2 --mode dense | extract photos store --mode patch --sides 64
 1 is no folder | cache --cache m.patchvote
 1 no such file | info absent
-1 folder of other files | info photos
+1 is not a store | info photos
 2 --count | suggest m.patchvote photos -n 0
 1 not a folder | suggest m.patchvote photos --copy-into m.patchvote
 1 m.patchvote | check m.patchvote

@@ -95,11 +95,7 @@ class Moving:
             record = write_record(Path(f"{base_name(photos)}-moves.jsonl"), moves)
         into = [] if self.move is None else ["--move", str(self.move)]
         undo = shlex.join(["patchvote", "check", str(photos), "--undo", str(record), *into])
-        try:
-            made, failed = make(moves)
-        except KeyboardInterrupt:
-            say(f"To undo what was moved: `{undo}`" if record else "Run the same command again to move the others.")
-            raise
+        made, failed = make(moves)
         say(*map(str, failed))
         if record is not None and failed:
             record = reduce_record(record, made)

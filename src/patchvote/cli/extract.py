@@ -11,7 +11,7 @@ import typer
 from ..utils.remote import place
 from ..utils.terminal import counted, say
 from .options import Cluster, Describing, MistypedError, Printing, numbers_of
-from .output import SKIPPED, progress_line, tell_one_scale
+from .output import SKIPPED, progress_line
 from .photos import Labelled
 
 if TYPE_CHECKING:
@@ -83,8 +83,6 @@ def extract(
     recipe, found = describing.recipe(), photos.found()
     with cluster.opened() as engine:
         extractor = Extractor(recipe, **cluster.settings)
-        if not printing.quiet:
-            tell_one_scale(extractor)
         with progress_line("extract", printing.quiet) as progress:
 
             def tell(filled: StoreFilled) -> None:

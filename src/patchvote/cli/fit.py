@@ -28,7 +28,7 @@ from .options import (
     check_insist,
     check_written,
 )
-from .output import leave, progress_line, size, tell_one_scale, tell_skipped
+from .output import leave, progress_line, size, tell_skipped
 from .photos import Labelled, base_name
 
 if TYPE_CHECKING:
@@ -101,8 +101,6 @@ def fit(
     page = fitting.check(photos, model, describing.network, [target])
     with cluster.opened() as engine:
         classifier = fitting.classifier(describing.recipe(), cluster)
-        if not printing.quiet:
-            tell_one_scale(classifier.extractor)
         with progress_line("extract", printing.quiet) as progress:
             others = target and photos.source(target)
             classifier.fit(photos.source(), target=others, insist=insist, progress=progress, engine=engine)

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import PatchvoteError
 from ..utils.remote import place
 from ..utils.terminal import counted, emit, printable, show, show_json
 from .options import Printing
@@ -28,26 +27,13 @@ def info(
     printing: Printing,
 ) -> None:
     """Show what a model holds, or a store of descriptors (a folder that `extract` filled)."""
-    if not path.exists():
-        from ..photos.find import near_path
-
-        raise PatchvoteError(
-            f"{path} is neither a model nor a store: there is no such file or folder.{near_path(path)}"
-        )
     if path.is_dir():
-        from ..bags.shards import shard_files
-
-        if not shard_files(path):
-            raise PatchvoteError(
-                f"{path} is neither a model nor a store of descriptors: it is a folder of other files. If it holds "
-                f"photos, `patchvote check {path}` looks at them and `patchvote fit {path}` learns from them."
-            )
         _store_info(path, printing.as_json)
     else:
-        model_info(path, card, photos, printing.as_json)
+        _model_info(path, card, photos, printing.as_json)
 
 
-def model_info(path: Path, card: bool, photos: bool, as_json: bool) -> None:
+def _model_info(path: Path, card: bool, photos: bool, as_json: bool) -> None:
     """Print what a model holds and how accurate it is."""
     from ..models.file import checksum_of, read_model
     from ..models.report.card import accuracy_of, rejects
@@ -99,22 +85,14 @@ def _store_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what the lines about a store begin with, and what they say."""
     recipe = json.loads(summary["recipe"])
     least, mean, most = summary["descriptors_per_photo"]
-    yield "photos", f"{summary['photos']:,}"
-    yield "descriptors", f"{summary['descriptors']:,} ({least:,} to {most:,} per photo, {mean:,.1f} on average)"
-    yield "features", f"{summary['features']:,} per descriptor, stored as {' and '.join(summary['dtype'])}"
-    activation = f"read {recipe['activation']} its last activation"
-    yield "network", f"{summary['network']}, {activation}; checksum of its weights {summary['fingerprint']}"
     settings = (f"{key} {str(value).strip('[]')}" for key, value in recipe["sampling"].items() if value is not None)
-    yield "mode", f"{recipe['mode']}: {', '.join(settings)}"
-    yield "on disk", f"{bytes_text(summary['bytes'])} in {counted(summary['shards'], 'file')}, with checksums"
-    if classes := summary["classes"]:
-        yield "classes", _classes(classes, classes)
-    if count := summary["without_label"]:
-        yield "no class", counted(count, "photo")
-    if count := summary["superseded"]:
-        yield "superseded", f"{count:,} older descriptions of photos that changed, moved or were written twice"
-    if aside := summary["set_aside"]:
-        yield "set aside", f"{counted(len(aside), 'damaged file')}, such as {aside[0]}"
+    yield "photos", f"{summary['photos']:,}"
+    yield "classes", _classes(summary["classes"], summary["classes"]) or "none"
+    yield "descriptors", f"{summary['descriptors']:,} ({least:,} to {most:,} per photo, {mean:,.1f} on average)"
+    yield "features", f"{summary['features']:,} per descriptor, read {recipe['activation']} the last activation"
+    yield "network", f"{summary['network']}, {recipe['mode']}: {', '.join(settings)}"
+    yield "checksum", f"{summary['fingerprint']} (of the network's weights)"
+    yield "on disk", f"{bytes_text(summary['bytes'])} in {counted(summary['shards'], 'file')}"
     for shard in summary["damaged"]:
         yield "damaged", f"{shard.rstrip('.')}. The next run extracts its photos again."
 

@@ -32,7 +32,6 @@ from ..utils.terminal import (
 )
 
 if TYPE_CHECKING:
-    from ..bags.extract import Extractor
     from ..classifier import ImageClassifier
     from ..models.answers import Answer
     from .options import Printing
@@ -67,16 +66,6 @@ def progress_line(stage: str, quiet: bool = False) -> Iterator[Progress]:
 
     with bar:
         yield show_progress
-
-
-def tell_one_scale(extractor: Extractor) -> None:
-    """Print that photos are seen at one scale, if the network takes images of one size only."""
-    fixed = extractor.backbone.spec.fixed_size
-    if fixed is not None and extractor.recipe.mode == "dense":
-        say(
-            f"{extractor.recipe.network.partition('@')[0]} takes images of {fixed[1]} x {fixed[0]} pixels only: photos "
-            "are seen at one scale, and resized to it whatever their proportions."
-        )
 
 
 def tell_skipped(classifier: ImageClassifier) -> None:

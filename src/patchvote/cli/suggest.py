@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -48,49 +48,26 @@ def suggest(
     with progress_line("predict", printing.quiet) as progress:
         answers = classifier.suggest(found, count, progress=progress)
     tell_skipped(classifier)
-    if not printing.quiet:
-        possible = min(count, len(found) - len(classifier.skipped) - classifier.known)
-        say(*_left_out(classifier.known, possible, len(answers)))
+    if classifier.known and not printing.quiet:
+        say(f"{counted(classifier.known, 'photo was', 'photos were')} learned before, and left out.")
     print_answers(answers, [answer.name for answer in answers], Wanted(classifier.classes), output, printing)
-    is_copied = copy_into is None or _copy(answers, found, copy_into, printing.quiet)
+    is_copied = copy_into is None or _copy(answers, found, copy_into)
     if answers and not printing.quiet:
-        folder = "FOLDER" if copy_into is None else shlex.quote(str(copy_into))
-        where = "" if copy_into is None else f" in {copy_into}"
-        say(
-            "next: move them into one folder per class"
-            f"{where}, then `patchvote add {shlex.quote(str(model.model))} {folder}` teaches the model."
-        )
+        add = shlex.join(["patchvote", "add", str(model.model), str(copy_into or "FOLDER")])
+        say(f"next: move them into one folder per class in {copy_into or 'FOLDER'}, then `{add}` teaches the model.")
     leave(classifier, found, failed=not is_copied)
 
 
-def _left_out(known: int, possible: int, suggested: int) -> list[str]:
-    """Say why fewer photos are suggested than there are; of photos that look alike, one is suggested."""
-    lines = [f"{counted(known, 'photo was', 'photos were')} learned before, and left out."] if known else []
-    if possible > suggested:
-        alike = counted(possible - suggested, "photo was", "photos were")
-        lines.append(f"{alike} left out: of photos that look alike, one is suggested.")
-    elif not possible:
-        lines.append("no photo is left to suggest.")
-    return lines
-
-
-def _copy(answers: list[Answer], photos: Found, folder: Path, quiet: bool) -> bool:
+def _copy(answers: list[Answer], photos: Found, folder: Path) -> bool:
     """Copy photos into a folder; return whether all could be copied."""
     from ..photos.placing import Placer
 
-    placer, copied, there, is_whole = Placer(folder), 0, 0, True
-    sources = {photo.name: photo.source for photo in photos}
+    placer, is_whole = Placer(folder), True
+    sources: dict[str, Any] = {photo.name: photo.source for photo in photos}  # files, for what is typed is paths
     for answer in answers:
-        source = sources[answer.name]
-        if not isinstance(source, Path):
-            continue
         try:
-            is_new = placer.put(source) is not None
-            copied, there = copied + is_new, there + (not is_new)
+            placer.put(sources[answer.name])
         except PhotoError as error:
             is_whole = False
             say(error)
-    if not quiet:
-        before = f"; {counted(there, 'was', 'were')} there already" if there else ""
-        say(f"copied {counted(copied, 'photo')} into {folder}{before}")
     return is_whole
