@@ -23,7 +23,7 @@ from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK, QuickNetwork
 from helpers.same_bags import assert_same_bags
 from patchvote import Bags, Dense, Extractor, PatchvoteError, Photo, Recipe, Store, StoreError, fill, find_photos
-from patchvote.bags.cache import WHOLE, Folder, base_of, bound_of, clear_bags, files_in, kinds_in, parse_size, trim
+from patchvote.bags.cache import WHOLE, Folder, base_of, bound_of, clear_bags, parse_size, trim
 from patchvote.bags.described import Filled, damage, described
 from patchvote.bags.fill import store_of
 from patchvote.errors import CacheWarning
@@ -324,18 +324,6 @@ def test_temporary_files_of_dead_processes_are_removed_after_a_day(photos, cache
     aged([old], 2)
     trim(cache, None)
     assert (old.exists(), young.exists(), len(files(cache))) == (False, True, COUNT)
-
-
-def test_a_cache_says_what_it_holds(photos, cache):
-    for kept in KINDS:
-        run(photos, cache, kept=kept)
-    aged([path for path in files(cache) if path.parent.name == "whole"], 2)
-    mean, whole = kinds_in(cache)
-    assert mean.size + whole.size == sum(file.size for file in files_in(cache))
-    assert "a summary of each of 10 photos" in mean.sentence()
-    assert "quick, dense: all descriptors of each of 10 photos, last used on 20" in whole.sentence()
-    assert (mean.plain()["keeps"], mean.plain()["photos"]) == ("mean-1", COUNT)
-    assert mean.digests == whole.digests == {item.digest for item in run(photos, False)}
 
 
 def test_a_cache_that_is_cleared_while_it_is_used_is_filled_again(photos, cache):

@@ -36,7 +36,6 @@ from ..errors import PatchvoteError, StoreError
 from ..networks.cache import cache_folder, warn_unwritten
 from ..utils.files import open_regular
 from ..utils.remote import RemotePath, place
-from ..utils.terminal import counted
 from .bags import Bags
 from .recipe import Recipe
 
@@ -277,31 +276,8 @@ def _remove(files: Iterable[CachedFile]) -> int:
     return removed
 
 
-class CachedKind(NamedTuple):
-    """The files of a cache for one network, recipe and way to keep bags."""
-
-    folder: Path
-    network: str
-    mode: str
-    digests: frozenset[str]
-    size: int
-    used: float
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
-        used = datetime.datetime.fromtimestamp(self.used, datetime.UTC).isoformat(timespec="seconds")
-        what = {"folder": str(self.folder), "network": self.network, "mode": self.mode, "keeps": self.folder.name}
-        return {**what, "photos": len(self.digests), "bytes": self.size, "used": used}
-
-    def sentence(self) -> str:
-        """Return it in words."""
-        what = "all descriptors" if self.folder.name == WHOLE.name else "a summary"
-        photos = counted(len(self.digests), "photo")
-        return f"{self.network}, {self.mode}: {what} of each of {photos}, last used on {self.plain()['used'][:10]}"
-
-
-def kinds_in(root: Path) -> list[CachedKind]:
-    """Return what is in a cache, what was used last first."""
+def kinds_in(root: Path) -> list[dict[str, Any]]:
+    """Return what is in a cache for each network, recipe and way to keep bags, as plain values; the latest first."""
     folders: dict[Path, list[CachedFile]] = collections.defaultdict(list)
     for file in files_in(root):
         if _BAG.fullmatch(file.path.name):
@@ -309,7 +285,8 @@ def kinds_in(root: Path) -> list[CachedKind]:
     kinds = []
     for folder, files in folders.items():
         network, mode, _ = folder.parent.name.rsplit("-", 2)
-        digests = frozenset(file.path.stem for file in files)
-        size, used = sum(file.size for file in files), max(file.used for file in files)
-        kinds.append(CachedKind(folder, network, mode, digests, size, used))
-    return sorted(kinds, key=lambda kind: -kind.used)
+        used = datetime.datetime.fromtimestamp(max(file.used for file in files), datetime.UTC)
+        what = {"folder": str(folder), "network": network, "mode": mode, "keeps": folder.name, "photos": len(files)}
+        size = sum(file.size for file in files)
+        kinds.append({**what, "bytes": size, "used": used.isoformat(timespec="seconds")})
+    return sorted(kinds, key=lambda kind: str(kind["used"]), reverse=True)
