@@ -115,7 +115,7 @@ def test_a_model_of_signed_features_answers_after_export_as_before(voter, signed
     exact = classifier.model.probability(classifier.extractor([pixels]))  # of numbers that were not rounded
     np.testing.assert_allclose(answers["probability"], exact, atol=1e-4)
     np.testing.assert_allclose(answers["scores"], evidence.decision, atol=1e-4 * np.abs(evidence.votes).max())
-    familiarity = classifier.model.familiarity_of(classifier.extractor([pixels]), exact)
+    familiarity = classifier.model.judge(classifier.extractor([pixels]))[1]
     if familiarity is not None:
         np.testing.assert_allclose(answers["familiarity"], [familiarity], atol=1e-3)
     total = evidence.map(evidence.ranking[0], 20, 14).sum()

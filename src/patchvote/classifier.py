@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .bags.extract import Extractor
 from .bags.recipe import Recipe
-from .errors import ModelError
 from .models import arguments
 from .models.answering import Answering, Labels, Shown
 from .models.evidence import evidence_without
 from .models.file import Saved
-from .models.model import Model
-from .networks.base import NetworkSpec
+from .models.model import check_network
 from .networks.bases import basis_of
 from .networks.names import beside
 from .photos.find import Photo, Source, find_photos, labelled
@@ -247,21 +245,7 @@ class ImageClassifier(Answering):
         if backbone is None:
             recipe = dataclasses.replace(recipe, network=network or beside(recipe.network, Path(path)))
         classifier = cls(recipe, cache=cache, seed=seed, **more)  # type: ignore[arg-type]
-        _check_network(model, classifier.extractor.backbone.spec, path)
+        check_network(model, classifier.extractor.backbone.spec)
         again = functools.partial(cls.load, path, network=network, cache=False, **more)  # type: ignore[arg-type]
         classifier._model, classifier._file, classifier._saved = model, (place(path), again), saved
         return classifier
-
-
-def _check_network(model: Model, spec: NetworkSpec, path: str | Path) -> None:
-    """Refuse a network with which the model of a file was not made."""
-    if spec.fingerprint != model.fingerprint:
-        advice = f"Load it with the network that it was made with: {model.recipe.network}"
-        if Path(spec.name).name == Path(model.recipe.network).name:
-            advice = "Its file, or the .toml beside it, has changed since: put back what it was, or fit again."
-        raise ModelError(
-            f"{path} was made with another network than {spec.name} (checksum of weights and settings "
-            f"{model.fingerprint}, not {spec.fingerprint}): its answers would mean nothing. {advice}"
-        )
-    if spec.dim != model.features:
-        raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")

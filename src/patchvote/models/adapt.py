@@ -42,7 +42,7 @@ def adapt_model(
     if not photos:
         raise PatchvoteError(f"{none_readable(len(items))} {items[0].error}")
     target = MomentBags.joined(list(photos.values()))
-    rejected = np.array([model.rejects_bag(target.rows([number]), threshold) for number in range(len(target))], bool)
+    rejected = np.array([model.judge(target.rows([number]), threshold)[2] for number in range(len(target))], bool)
     voter: Any = voter_of(model)
     voter.fit(voter.learned(), voter.classes_[voter.class_], getattr(voter, "weight_", None))
     adapted = Adapted(voter, insist=insist).fit(voter, target=target, rejected=rejected)

@@ -105,9 +105,8 @@ class Answer:
 
 def answer_of(model: Model, name: str, bag: Bags, threshold: float | None = None) -> Answer:
     """Return the answer for a photo, given its bag; `threshold` as for `Model.limit`."""
-    probability = model.probability(bag)
-    familiarity = model.familiarity_of(bag, probability)
-    return Answer.of(name, model.classes, probability, model.rejects(probability, familiarity, threshold), familiarity)
+    probability, familiarity, rejected = model.judge(bag, threshold)
+    return Answer.of(name, model.classes, probability, rejected, familiarity)
 
 
 def answer_for(model: Model, item: Described, threshold: float | None = None) -> Answer:

@@ -199,17 +199,9 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
         raise PhotoError(name, str(error)) from None
     bag = kept if needs is WHOLE else bag
     votes = model.scorer.votes(bag)
-    probability = model.probability(kept, votes if needs is WHOLE else None)
-    familiarity = model.familiarity_of(kept, probability)
-    evidence = Evidence(
-        name,
-        model.classes,
-        votes.astype(np.float64),
-        bag.boxes.astype(np.float64),
-        probability,
-        rejected=model.rejects(probability, familiarity),
-        familiarity=familiarity,
-    )
+    probability, familiarity, rejected = model.judge(kept, votes=votes if needs is WHOLE else None)
+    votes, boxes = votes.astype(np.float64), bag.boxes.astype(np.float64)
+    evidence = Evidence(name, model.classes, votes, boxes, probability, rejected=rejected, familiarity=familiarity)
     return traced(evidence, model.scorer, model.names, bag, evidence.ranking[0] if label is None else label)
 
 

@@ -22,7 +22,7 @@ from ..networks.names import parts_of
 from ..utils.files import write_file
 from ..utils.onnx_graph import OPSET, GraphBuilder
 from ..voters.onnx_nodes import familiarity_nodes
-from .model import Model
+from .model import Model, check_network
 
 if TYPE_CHECKING:
     import onnx
@@ -58,12 +58,7 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
         raise PatchvoteError("a model of patches cannot be one graph: it reads parts of a photo one by one. Use dense.")
     graph = GraphBuilder()
     maps = FeatureMaps(graph, network or model.recipe.network, model.recipe.activation)
-    if maps.spec.fingerprint != model.fingerprint:
-        raise PatchvoteError(
-            f"the model was made with another network than {maps.spec.name} (checksum of weights and settings "
-            f"{model.fingerprint}, not {maps.spec.fingerprint}): its answers would mean nothing. "
-            "Name the network that it was made with."
-        )
+    check_network(model, maps.spec)
     exported = _build(model, model.recipe.sampling, graph, maps)
     onnx.checker.check_model(exported, full_check=True)
     write_file(Path(path), [exported.SerializeToString()])

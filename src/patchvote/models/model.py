@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..bags.bags import Bags
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
+from ..networks.base import NetworkSpec
 from ..utils.schema import brief, number, record, text
 from ..voters.familiarity import Familiarity
 from ..voters.registry import DEFAULT, voter_class
@@ -112,20 +113,19 @@ class Model:
         scores = self.scorer.scores(bag) if mean is None else mean
         return np.asarray(softmax(scores / self.temperature)[0])
 
-    def familiarity_of(self, bag: Bags, probability: npt.NDArray[np.float64]) -> float | None:
-        """Return the familiarity of a photo, from its bag and the probabilities of the classes, if the model has one.
+    def judge(
+        self, bag: Bags, threshold: float | None = None, votes: npt.NDArray[Any] | None = None
+    ) -> tuple[npt.NDArray[np.float64], float | None, bool]:
+        """Return the probabilities of the classes for one bag, its familiarity, and whether it is "none of these".
 
-        Of an adapted model, it is that before it was adapted: what is rejected does not change.
+        The familiarity is None if the model has none. Of an adapted model, it is that before it was adapted: what is
+        rejected does not change.
         """
-        if self.familiarity is None:
-            return None
-        before = self.scorer.unadapted(bag)
-        return float(self.familiarity.of_bags(probability[None] if before is None else before, bag)[0])
-
-    def rejects_bag(self, bag: Bags, threshold: float | None = None) -> bool:
-        """Whether the answer for a photo is "none of these", given its bag."""
-        probability = self.probability(bag)
-        return self.rejects(probability, self.familiarity_of(bag, probability), threshold)
+        probability, familiarity = self.probability(bag, votes), None
+        if self.familiarity is not None:
+            before = self.scorer.unadapted(bag)
+            familiarity = float(self.familiarity.of_bags(probability[None] if before is None else before, bag)[0])
+        return probability, familiarity, self.rejects(probability, familiarity, threshold)
 
     def rejects(
         self, probability: npt.NDArray[np.float64], familiarity: float | None, threshold: float | None = None
@@ -165,6 +165,19 @@ def voter_of(model: Model) -> Any:
     voter = voter_class(model.kind).from_scorer(model.scorer, model.classes, model.temperature, model.threshold)
     voter.steps_ = model.steps
     return voter
+
+
+def check_network(model: Model, spec: NetworkSpec) -> None:
+    """Refuse a network with which a model was not made."""
+    if spec.fingerprint != model.fingerprint:
+        raise ModelError(
+            f"the model was made with another network than {spec.name} (checksum of weights and settings "
+            f"{model.fingerprint}, not {spec.fingerprint}): its answers would mean nothing. Name the network that it "
+            f"was made with, {model.recipe.network}; if its file, or the .toml beside it, has changed, put back what "
+            "it was, or fit again."
+        )
+    if spec.dim != model.features:
+        raise ModelError(f"the model is damaged: it has {model.features} features, its network {spec.dim}.")
 
 
 def check_memory(model: Model) -> None:
