@@ -5,13 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import hmac
-import json
 import re
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 
 import httpx
 import pytest
@@ -38,18 +35,15 @@ FORGED = "evil.example evil.example:8000 127.0.0.1.evil.example localhost@evil 1
 FORGED += " 127.0.0.1:8000.evil.example [::1]evil [::1]:80@evil [::1].evil.example:8000"
 
 
-def test_a_forged_host_is_refused_and_addresses_of_this_machine_are_none(home):
+def test_a_forged_host_is_refused(home, tmp_path):
     for host in ("", *FORGED.split()):
         assert refusal(home.get("/v1/models", headers={"Host": host})) == (421, "host"), host
     for host in ("127.0.0.1:8000", "localhost:8000", "LOCALHOST", "[::1]:8000"):
         assert home.get("/v1/models", headers={"Host": host}).status_code == 200, host
-
-
-def test_a_server_for_others_answers_to_addresses_and_to_the_names_that_were_listed(tmp_path):
     wanted = settings(tmp_path, host="0.0.0.0", token=TOKEN, hosts=("photos.example",))
-    with client(wanted, headers={"Authorization": f"Bearer {TOKEN}"}) as home:
+    with client(wanted, headers={"Authorization": f"Bearer {TOKEN}"}) as public:
         for host, status in (("photos.example", 200), ("192.168.1.7:8000", 200), ("evil.example", 421)):
-            assert home.get("/v1/models", headers={"Host": host}).status_code == status
+            assert public.get("/v1/models", headers={"Host": host}).status_code == status
 
 
 def test_a_foreign_origin_can_neither_change_nor_read_anything(home, workspace):
@@ -88,7 +82,7 @@ def test_a_missing_or_wrong_token_is_refused_everywhere_but_for_the_page_itself(
     compared = []  # in constant time
     real = hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda one, other: compared.append(one) or real(one, other))
-    for wrong in ("", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "é"):
+    for wrong in ("", TOKEN[:-1], TOKEN + "x"):
         header = {"Authorization": f"Bearer {wrong}".encode()}
         assert locked.get("/v1/models", headers=header).status_code == 401
     assert TOKEN[:-1].encode() in compared
@@ -118,7 +112,6 @@ def test_guesses_of_the_token_are_answered_slowly_and_nobody_else_waits(locked):
         return time.perf_counter() - start
 
     wrong = {"method": "GET", "url": "/v1/models", "headers": {"Authorization": "Bearer " + "x" * 20}}
-    assert seconds(**wrong) >= 1
     assert seconds(method="POST", url="/v1/session", json={"token": "x" * 20}) >= 1
     with concurrent.futures.ThreadPoolExecutor() as pool:
         guess = pool.submit(lambda: seconds(**wrong))
@@ -129,72 +122,47 @@ def test_guesses_of_the_token_are_answered_slowly_and_nobody_else_waits(locked):
 def test_to_be_reached_by_others_a_token_is_needed(tmp_path, command, monkeypatch):
     with pytest.raises(PatchvoteError, match="at least 16"):
         Settings(tmp_path, host="0.0.0.0", token="short")
-    assert Settings(tmp_path).host == "127.0.0.1"
     monkeypatch.delenv("PATCHVOTE_TOKEN", raising=False)
     (tmp_path / "empty").write_text(" \n")  # which must not mean a server without a token
-    for words, code, keyword in (
-        (("--host", "0.0.0.0", "--data", tmp_path), 1, "needs a token"),
-        (("--token-file", tmp_path / "missing"), 1, "No such file"),
-        (("--token-file", tmp_path / "empty"), 1, "is empty"),
-    ):
-        refused = command("serve", *words)
-        assert (refused.code, keyword in refused.err) == (code, True)
+    for words in (("--host", "0.0.0.0"), ("--token-file", tmp_path / "missing"), ("--token-file", tmp_path / "empty")):
+        assert command("serve", *words, "--data", tmp_path).code == 1
 
 
-def test_no_error_shows_a_path_or_a_traceback(tmp_path, surface_models, monkeypatch):
-    wanted = settings(tmp_path / "data", models=(surface_models / "surfaces.patchvote",))
+def test_no_error_and_no_line_of_the_log_shows_a_path_a_name_or_a_content(
+    tmp_path, surface_models, surfaces, monkeypatch, capfd
+):
+    wanted, logged = settings(tmp_path / "data", models=(surface_models / "surfaces.patchvote",)), []
     as_json = {"headers": {"Content-Type": "application/json"}}
-    with client(wanted, raise_server_exceptions=False) as home:
-        workspace = home.post("/v1/workspaces", json={"model": "surfaces"}).json()["id"]
+    with client(wanted, log=logged.append) as home:
+        workspace = home.post("/v1/workspaces", json={"title": "hidden title"}).json()["id"]
+        at = f"/v1/workspaces/{workspace}"
+        photos = [("hidden name.png", surfaces["brick"][0][1]), ("hidden.txt", b"hidden content")]
+        home.post(f"{at}/photos?x=hidden", files=files(photos), data={"class_name": "hidden"})
         responses = [
+            home.get("/hidden"),
             home.post("/v1/models", files=model_file(b"x")),
             home.post("/v1/predict", content=b"{", **as_json),
             home.post("/v1/workspaces", content=b"[" * 100_000, **as_json),
-            home.get("/v1/workspaces/x"),
             home.post("/v1/workspaces", json={"title": 7, str(tmp_path): 1}),
         ]
 
         def fails(*_, **__):
-            raise RuntimeError(f"secret content of {tmp_path}")
+            raise RuntimeError(f"hidden content of {tmp_path}")
 
         monkeypatch.setattr("patchvote.web.routes.Context.state", fails)
-        fault = home.get(f"/v1/workspaces/{workspace}")
+        fault = home.get(at)
     assert fault.status_code == 500
     for response in responses:
         assert 400 <= response.status_code < 500, response.text
     for response in (*responses, fault):
         assert set(response.json()) == {"error"}
-        for word in ("Traceback", 'File "', ".py", "secret", "site-packages", str(surface_models), str(tmp_path)):
+        for word in ("Traceback", 'File "', ".py", "hidden", "site-packages", str(surface_models), str(tmp_path)):
             assert word not in response.text
-
-
-def test_logs_hold_neither_contents_nor_names_nor_ids(tmp_path, surface_models, surfaces, capfd):
-    logged = []
-    wanted = settings(tmp_path / "data", models=(surface_models / "surfaces.patchvote",))
-    with client(wanted, log=logged.append) as home:
-        workspace = home.post("/v1/workspaces", json={"title": "hidden title"}).json()["id"]
-        photos = [("hidden name.png", surfaces["brick"][0][1]), ("hidden.txt", b"hidden content")]
-        home.post(f"/v1/workspaces/{workspace}/photos?x=hidden", files=files(photos), data={"class_name": "hidden"})
-        home.post("/v1/predict", files=files(photos))
-        home.get("/hidden")
     text = "\n".join(logged) + "".join(capfd.readouterr())
-    assert len(logged) == 4
-    assert "hidden" not in text
-    assert workspace not in text
+    assert not re.search(f"hidden|{workspace}|Traceback", text)
     assert "POST /v1/workspaces/{workspace}/photos 200" in logged[1]
-
-
-def test_a_fault_is_logged_under_its_number_without_its_message(tmp_path, monkeypatch, capfd):
-    def fail(registry):
-        raise KeyError("hidden name.jpg")
-
-    monkeypatch.setattr("patchvote.web.app.generate_latest", fail)
-    with threaded(settings(tmp_path / "data")) as port, pytest.raises(urllib.error.HTTPError) as raised:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
-    number = json.loads(raised.value.read())["error"]["message"].split()[-1].strip(".")
-    log = "".join(capfd.readouterr())
-    assert f"fault {number}: KeyError" in log
-    assert not re.search("hidden|Traceback", log)
+    number = fault.json()["error"]["message"].split()[-1].strip(".")
+    assert f"fault {number}: RuntimeError" in text
 
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -218,30 +186,23 @@ def _sent_until_closed(connection, data):
     return time.monotonic() - start < 60
 
 
-def test_a_slow_upload_is_ended(hasty):
+def test_slow_uploads_are_ended_and_others_are_answered(hasty):
     kind = b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
-    head = b"POST /v1/workspaces HTTP/1.1\r\nHost: 127.0.0.1\r\n" + kind
-
-    def answer(_):
-        with hasty() as connection:
-            connection.sendall(head)
-            return connection.recv(1000)
-
-    with concurrent.futures.ThreadPoolExecutor(5) as pool:
-        assert {line[:12] for line in pool.map(answer, range(5))} == {b"HTTP/1.1 408"}
-    with hasty() as connection:
-        connection.sendall(HEALTH)
-        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(hasty()) for _ in range(5)]
+        for connection in slow:
+            connection.sendall(b"POST /v1/workspaces HTTP/1.1\r\nHost: 127.0.0.1\r\n" + kind)
+        other = stack.enter_context(hasty())
+        other.sendall(HEALTH)
+        assert other.recv(1000).startswith(b"HTTP/1.1 200")
+        assert {connection.recv(1000)[:12] for connection in slow} == {b"HTTP/1.1 408"}
 
 
-def test_a_body_is_not_awaited_once_its_request_is_answered(hasty):
+def test_neither_a_head_byte_by_byte_nor_the_body_of_an_answered_request_is_waited_for(hasty):
     with hasty() as connection:
         connection.sendall(b"POST /v1/workspaces HTTP/1.1\r\nHost: evil.example\r\nTransfer-Encoding: chunked\r\n\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 421")
         assert _sent_until_closed(connection, b"1\r\nx\r\n")
-
-
-def test_a_head_that_comes_byte_by_byte_is_not_waited_for(hasty):
     with hasty() as connection:
         assert _sent_until_closed(connection, b"G")
     with hasty() as connection:  # the same on a connection that has had an answer before
