@@ -54,7 +54,7 @@ def process(work: str):
         yield job
 
 
-def test_a_process_that_fails_says_why_in_one_line_without_paths_or_values():
+def test_a_process_tells_its_progress_and_why_it_fails_without_paths_or_values_and_ends_with_its_server():
     expected = {
         "raise PatchvoteError('there are no photos.')": ("failed", "there are no photos."),
         "raise MemoryError": ("failed", "there is not enough memory to learn from so many photos."),
@@ -63,17 +63,14 @@ def test_a_process_that_fails_says_why_in_one_line_without_paths_or_values():
     }
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(process(work)) for work in expected]
+        printing = stack.enter_context(process("print('hello'); tell('fit', 1, 2)"))
+        waiting = stack.enter_context(process("tell('fit', 0, 1); import time; time.sleep(600)"))
+        unheard = stack.enter_context(
+            process("import time; [tell(f'{n}', 0, time.sleep(0.01) or 1) for n in range(60_000)]")
+        )
         for job, (end, message) in zip(started, expected.values(), strict=True):
             (line,) = job.stdout.read().splitlines()
             assert json.loads(line) == {"end": end, "message": message}
-
-
-def test_a_process_tells_its_progress_apart_from_what_libraries_print_and_ends_with_its_server():
-    with (
-        process("print('hello'); tell('fit', 1, 2)") as printing,
-        process("tell('fit', 0, 1); import time; time.sleep(600)") as waiting,
-        process("import time; [tell(f'{n}', 0, time.sleep(0.01) or 1) for n in range(60_000)]") as unheard,
-    ):
         lines = [json.loads(line) for line in printing.stdout.read().splitlines()]
         assert lines == [{"stage": "fit", "done": 1, "total": 2}, {"end": "done"}]
         assert "hello" in printing.stderr.read()
@@ -116,30 +113,20 @@ def _runs(workspace):
     return sorted(path.name for path in (workspace.folder / "runs").glob("*"))
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Processes that say at once that they have learned."""
-    let_jobs_run(monkeypatch, 'import sys; sys.stdin.readline(); print(\'{"end": "done"}\')')
-
-
-def test_a_job_that_is_cancelled_before_it_reads_its_task_does_not_stop_the_next(jobs, workspace):
-    job = _begun(jobs, workspace, unlabelled=MANY)
-    wait_for(lambda: job.process is not None)
-    jobs.cancel(job)
-    assert _ended(_begun(jobs, workspace)) == "failed"  # it has no photos; but it had its turn
-    assert job.status == "cancelled"
-    wait_for(lambda: _runs(workspace) == [])
-
-
-def test_nothing_waits_while_a_process_starts_which_has_only_so_much_time(tmp_path, workspace, monkeypatch):
-    let_jobs_run(monkeypatch, "import time; time.sleep(600)")  # it reads nothing, as while it imports
+def test_a_process_that_does_not_read_its_task_keeps_nobody_waiting_and_has_only_so_much_time(
+    tmp_path, workspace, monkeypatch
+):
+    let_jobs_run(monkeypatch, "import time; time.sleep(600)")  # as while it imports
     jobs = Jobs(Limits(job_seconds=4), CollectorRegistry(), [tmp_path])
-    job = _begun(jobs, workspace, unlabelled=MANY)
-    wait_for(lambda: job.status == "running")
-    answered = threading.Event()
-    threading.Thread(target=lambda: (jobs.plain(job), answered.set()), daemon=True).start()
-    assert answered.wait(3)
-    assert (_ended(job), job.message) == ("failed", "learning took too long.")
+    first = _begun(jobs, workspace, unlabelled=MANY)
+    wait_for(lambda: first.status == "running")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(jobs.plain, first).result(3)
+    jobs.cancel(first)
+    second = _begun(jobs, workspace, unlabelled=MANY)
+    assert (_ended(second), second.message) == ("failed", "learning took too long.")
+    assert first.status == "cancelled"
+    wait_for(lambda: _runs(workspace) == [])
     jobs.close()
 
 
@@ -160,35 +147,27 @@ def test_jobs_wait_for_one_another_and_only_so_many(jobs, everything, monkeypatc
     wait_for(lambda: not any(map(_runs, (first, second, third))))
 
 
-@pytest.mark.parametrize(
-    ("error", "word"), [(OSError(errno.ENOSPC, "No space"), "No space"), (RuntimeError("x"), "a fault of the server")]
-)
-def test_a_job_that_cannot_be_kept_fails_and_the_next_has_its_turn(jobs, workspace, monkeypatch, quick, error, word):
-    def fail(*arguments, **named):
-        raise error
+def test_a_job_that_cannot_be_started_or_kept_fails_and_the_next_has_its_turn(jobs, workspace, monkeypatch):
+    def failing(error):
+        def fail(*arguments, **named):
+            raise error
+
+        return fail
 
     with monkeypatch.context() as patch:
-        patch.setattr(workspace, "commit_run", fail)
-        job = _begun(jobs, workspace)
-        assert _ended(job) == "failed"
-    assert word in job.message
+        patch.setattr(jobs_module, "_start", failing(OSError(errno.EAGAIN, "Resource temporarily unavailable")))
+        assert _ended(_begun(jobs, workspace)) == "failed"
+    let_jobs_run(monkeypatch, 'import sys; sys.stdin.readline(); print(\'{"end": "done"}\')')
+    for error in (OSError(errno.ENOSPC, "No space"), RuntimeError("x")):
+        with monkeypatch.context() as patch:
+            patch.setattr(workspace, "commit_run", failing(error))
+            assert _ended(_begun(jobs, workspace)) == "failed"
+    assert _runs(workspace) == []
+    # It is too late to cancel a job whose model is being kept.
+    monkeypatch.setattr(workspace, "commit_run", lambda run, fingerprint: jobs.cancel(jobs.of(workspace)))
     after = _begun(jobs, workspace)
     assert _ended(after) == "done"
     assert after.process.stdout.closed  # the last jobs are remembered, but not their pipes
-
-
-def test_it_is_too_late_to_cancel_a_job_whose_model_is_being_kept(jobs, workspace, monkeypatch, quick):
-    monkeypatch.setattr(workspace, "commit_run", lambda run, fingerprint: jobs.cancel(jobs.of(workspace)))
-    assert _ended(_begun(jobs, workspace)) == "done"
-
-
-def test_a_process_that_cannot_be_started_is_told(jobs, workspace, monkeypatch):
-    def fail():
-        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(jobs_module, "_start", fail)
-    assert _ended(_begun(jobs, workspace)) == "failed"
-    assert _runs(workspace) == []
 
 
 def test_streams_are_counted_before_their_first_event_until_their_readers_have_gone(tmp_path, jobs, workspace):
@@ -196,10 +175,7 @@ def test_streams_are_counted_before_their_first_event_until_their_readers_have_g
     job = _begun(jobs, workspace)
     jobs.cancel(job)
 
-    async def sent(message):
-        pass
-
-    async def left():
+    async def left(message=None):
         return {"type": "http.disconnect"}
 
     streams = [EventStream(context, job) for _ in range(2)]
@@ -207,24 +183,20 @@ def test_streams_are_counted_before_their_first_event_until_their_readers_have_g
         EventStream(context, job)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:  # a browser of other tests has a loop in this thread
         for stream in streams:
-            pool.submit(asyncio.run, stream({"type": "http"}, left, sent)).result()
+            pool.submit(asyncio.run, stream({"type": "http"}, left, left)).result()
     assert context.streams == 0
 
 
-def test_models_that_are_opened_at_once_leave_one_of_them(served, surface_models):
-    workspace, content = taught(served, {}), (surface_models / "surfaces.patchvote").read_bytes()
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        address, upload = f"/v1/workspaces/{workspace}/model", model_file(content)
-        assert set(pool.map(lambda _: served.put(address, files=upload).status_code, range(6))) == {200}
-    assert served.get(f"/v1/models/{workspace}/file").content == content
-
-
-def test_no_model_is_opened_where_a_job_began_and_a_workspace_that_is_removed_ends_it(
+def test_models_are_opened_in_turns_and_not_while_a_job_runs_which_ends_with_its_workspace(
     served, surfaces, surface_models, monkeypatch
 ):
     let_jobs_run(monkeypatch, ENDLESS)
     workspace = taught(served, {"a": surfaces["brick"][:2], "b": surfaces["grass"][:2]})
     at, load, begun = f"/v1/workspaces/{workspace}", Models.loaded, []
+    content = (surface_models / "surfaces.patchvote").read_bytes()
+
+    def opened(_=None):
+        return served.put(f"{at}/model", files=model_file(content))
 
     def slow(models, path):
         begun.append(submitted(served, workspace))
@@ -232,11 +204,15 @@ def test_no_model_is_opened_where_a_job_began_and_a_workspace_that_is_removed_en
 
     with monkeypatch.context() as patch:
         patch.setattr(Models, "loaded", slow)
-        content = (surface_models / "surfaces.patchvote").read_bytes()
-        assert refusal(served.put(f"{at}/model", files=model_file(content))) == (409, "conflict")
+        assert refusal(opened()) == (409, "conflict")
     assert served.get(at).json()["job"]["id"] == begun[0]
+    served.delete(f"/v1/jobs/{begun[0]}")
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert {response.status_code for response in pool.map(opened, range(6))} == {200}
+    assert served.get(f"/v1/models/{workspace}/file").content == content
+    job = submitted(served, workspace)
     assert served.delete(at).status_code == 204
-    assert served.get(f"/v1/jobs/{begun[0]}").json()["status"] == "cancelled"
+    assert served.get(f"/v1/jobs/{job}").json()["status"] == "cancelled"
     assert not (served.folder / workspace).exists()
 
 
