@@ -16,7 +16,6 @@ from patchvote import Dense, ImageClassifier, ModelError, PatchvoteError, Recipe
 from patchvote.models.export import export_model
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import find_photos
-from patchvote.voters.adapted import AdaptationWarning
 from patchvote.voters.votes import NONE
 
 SMALL = Recipe(sampling=Dense(sides=(96,)))
@@ -127,16 +126,3 @@ def test_evaluate_shows_before_and_after_adapting(model, photo_folder, tmp_path)
     assert told["refusal"] is None
     assert told["before"]["accuracy"] == 1.0
     assert told["rejected"] >= told["before"]["rejected"]
-
-
-def test_fit_keeps_the_plain_model_where_the_target_is_unlike_anything_learned(photo_folder, other_photos, tmp_path):
-    with pytest.warns(AdaptationWarning):
-        classifier = ImageClassifier(SMALL, cache=tmp_path / "c").fit(photo_folder, target=other_photos)
-    assert "not adapted" in str(classifier.refusal)
-    assert classifier.model.about.adapted is None
-    assert classifier.scores is not None
-    next(classifier.answers(other_photos))
-    assert classifier.refusal is None  # this call was not asked to adapt
-    insisting = ImageClassifier(SMALL, cache=tmp_path / "c").fit(photo_folder, target=other_photos, insist=True)
-    assert insisting.refusal is None
-    assert insisting.model.about.adapted["rejected"] == 0  # the caller says that all show its classes

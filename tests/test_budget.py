@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import NBNL, SNBNL, Bags, ImageClassifier
-from patchvote.models.fit import cut_short, fit_until
+from patchvote import NBNL, Bags, ImageClassifier
+from patchvote.models.fit import cut_short
 from patchvote.voters.bank_votes import NeighbourVotes
 from patchvote.voters.scorer import DescriptorScorer
 
@@ -30,27 +30,6 @@ def test_fit_ends_within_the_budget_and_says_so(photo_folder):
     assert "the training on all photos ended after" in cut
     assert "of 1000000 rounds" in cut
     assert "The budget of time cut it short" in classifier.model.card
-
-
-@pytest.mark.parametrize("voter", [NBNL(2, max_iter=4), SNBNL(2)])
-def test_a_budget_that_is_not_reached_changes_nothing(voter):
-    bags, numbers = bags_of(12, 20)
-    one, two = fit_until(voter, time.perf_counter() + 1e6, bags, numbers), fit_until(voter, np.inf, bags, numbers)
-    np.testing.assert_array_equal(one.weights_, two.weights_)
-    assert cut_short(one) is None
-    assert one.options.callback is None
-
-
-def test_nbnl_asks_after_each_round_whether_to_go_on():
-    bags, numbers = bags_of(12, 20)
-    seen = []
-
-    def stop(told):
-        seen.extend([told["round"]] if "loss" in told else [])
-        return len(seen) == 3
-
-    assert cut_short(NBNL(2, max_iter=9).set_options(callback=stop).fit(bags, numbers)) == "3 of 9 rounds"
-    assert seen == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("steps", "ended"), [(20, "0 of 2 rounds"), (300, "0 of 2 rounds"), (420, "1 of 2 rounds")])

@@ -30,7 +30,7 @@ from patchvote.models.evidence import evidence_of
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of
 from patchvote.voters.moment_votes import MomentVotes
-from patchvote.voters.registry import OWN, kind_of, kinds, scorer_class, voter_class
+from patchvote.voters.registry import OWN, scorer_class, voter_class
 from test_scale import make_store
 from test_voters import make_bags
 
@@ -59,12 +59,6 @@ def bags():
 def test_voter_scorer_and_registry_agree_on_the_one_name(kind):
     assert voter_class(kind).scorer_class is scorer_class(kind)
     assert scorer_class(kind).kind == made(kind).kind == kind
-
-
-def test_a_mistyped_name_gets_the_nearest():
-    with pytest.raises(PatchvoteError, match=r"there is no voter 'snbl'\. Did you mean 'snbnl'"):
-        kind_of("snbl")
-    assert set(OWN) <= set(kinds())
 
 
 def test_reading_a_model_and_voting_imports_neither_scikit_learn_nor_the_estimators(tmp_path, bags):
@@ -161,19 +155,6 @@ def test_a_random_state_is_what_it_is_in_scikit_learn(kind, state, bags):
     voter = made(kind, random_state=state).fit(*bags)
     assert voter.score(*make_bags(30, seed=2)) > 0.8
     assert voter.scorer().settings["random_state"] in (3, None)
-
-
-@pytest.mark.parametrize("voter", ["moment-ridge", "snbnl"])
-def test_weights_of_classes_by_name_hold_for_left_out_photos_and_afterwards(voter):
-    rng = np.random.default_rng(0)
-    photos = [rng.integers(60, 160, (64, 64, 3)).astype(np.uint8) for _ in range(40)]
-    labels = ["heads", "tails"] * 20  # nothing tells them apart
-    estimator = made(voter, class_weight={"heads": 1.0, "tails": 1000.0})
-    classifier = ImageClassifier(QUICK, voter=estimator, backbone=QuickNetwork(), cache=False).fit(photos, labels)
-    assert classifier.scores is not None
-    named = [classifier.classes[number] for number in classifier.scores.predicted]
-    assert named.count("tails") > 0.9 * len(named)
-    assert list(classifier.predict(photos)).count("tails") > 36
 
 
 # --- what is no voter ------------------------------------------------------------------------------------------------

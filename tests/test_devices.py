@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 
-from patchvote.cli import COMMANDS, make_app
 from test_outputs import FIT
 
 RUNS = {
@@ -29,9 +26,3 @@ def test_a_device_that_is_not_there_is_named_before_any_work(name, place, comman
         done = command(name, *RUNS[name], "--device", device)
         assert (done.code, says in done.err) == (1, True), done.err
     assert sorted(place.rglob("*")) == before
-
-
-def test_every_command_that_runs_a_network_takes_a_device():
-    commands = {one.name: one.callback for one in make_app().registered_commands}
-    takes = {name for name, one in commands.items() if "device" in inspect.signature(one).parameters}
-    assert takes == set(COMMANDS) - {"info", "export", "cache"}

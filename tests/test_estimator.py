@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -60,15 +59,6 @@ def test_a_pickle_holds_the_model_itself(fitted, photos):
     np.testing.assert_array_equal(again.predict_proba(photos[0][:5]), fitted.predict_proba(photos[0][:5]))
     assert again.scores.accuracy == fitted.scores.accuracy
     assert clone(again).get_params() == fitted.get_params()
-
-
-def test_cross_validation_and_grid_search_take_photos_as_samples(photos, tmp_path):
-    paths, labels = np.array([str(path) for path in photos[0]]), np.array(photos[1])
-    classifier = ImageClassifier(SMALL, voter="moment-ridge", cache=tmp_path)
-    assert cross_val_score(classifier, paths, labels, cv=2).mean() > 0.7
-    search = GridSearchCV(classifier, {"voter": ["moment-ridge", MomentRidge(0.1)]}, cv=2).fit(list(paths), labels)
-    assert len(search.cv_results_["mean_test_score"]) == 2
-    assert search.predict(list(paths[:2])).shape == (2,)
 
 
 def test_an_extractor_is_a_transformer_in_a_pipeline(photos):

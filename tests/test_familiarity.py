@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.small_models import header_of, same, with_header
+from helpers.small_models import header_of, with_header
 from patchvote import Model, MomentRidge, Recipe
 from patchvote.errors import ModelError, PatchvoteError
 from patchvote.models.file import read_model, write_model
@@ -104,16 +103,6 @@ def test_stranger_is_less_familiar(held_out, asked):
     assert (np.diff(beyond) < 0).all()
 
 
-def test_doubt_and_distance_each_make_a_photo_strange(familiarity):
-    means, _, probability = photos(30, np.random.default_rng(3))
-    base = familiarity.strangeness(probability, means)
-    equal = np.full_like(probability, 1 / CLASSES)
-    far = unit(PLACES[[CLASSES] * 30] + np.random.default_rng(4).random((30, DIM)))
-    assert (familiarity.strangeness(equal, means) > base).all()
-    assert (familiarity.of(probability, far) < 0.05).all()  # however sure the voter is
-    assert (familiarity.of(np.eye(CLASSES)[[0] * 30], far) < 0.05).all()
-
-
 @pytest.mark.parametrize("rejection", [0.02, 0.05, 0.2])
 def test_the_share_of_known_photos_that_is_rejected_is_what_was_asked_for(rejection):
     """On exchangeable photos, over many draws."""
@@ -129,13 +118,6 @@ def test_the_share_of_known_photos_that_is_rejected_is_what_was_asked_for(reject
         shares.append(np.mean(familiarity.of(probability[new], means[new]) < rejection))
     error = np.std(shares) / np.sqrt(len(shares))
     assert np.mean(shares) == pytest.approx(rejection, abs=3 * error)
-
-
-def test_of_few_held_out_photos_those_far_beyond_are_rejected_all_the_same():
-    familiarity = learned(count=12)
-    assert len(familiarity.held_out) < 19  # too few to promise 1 in 20
-    stranger = unit(PLACES[[CLASSES]] + 0.5)
-    assert familiarity.of(np.eye(CLASSES)[:1], stranger)[0] < 0.05
 
 
 def test_photos_learned_later_are_as_familiar_as_if_they_had_been_there():
@@ -194,14 +176,6 @@ def model_of(familiarity):
     return Model(voter.scorer(), ("a", "b", "c"), Recipe(), "abc", 0.5, 0.1, familiarity=fitting)
 
 
-def test_a_model_is_read_as_it_was_written(familiarity, tmp_path):
-    model = model_of(familiarity)
-    write_model(model, tmp_path / "m")
-    again = read_model(tmp_path / "m")
-    assert same(model, again)
-    assert again.familiarity.settings == {"rejection": 0.05}
-
-
 HOSTILE = {
     "means": [np.zeros((2, 6)), np.zeros((3, 5)), np.zeros(3), np.full((3, 6), np.nan), np.full((3, 6), 1e30)],
     "counts": [
@@ -246,13 +220,3 @@ def test_a_wrong_threshold_is_refused_in_a_sentence(familiarity):
             model.limit(wrong)
     with pytest.raises(PatchvoteError, match="Fit it again"):
         dataclasses.replace(model, familiarity=None).limit(0.1)
-
-
-def test_what_decides_is_the_familiarity_or_else_the_probability(familiarity):
-    model = model_of(familiarity)
-    old = dataclasses.replace(model, familiarity=None, threshold=0.6)
-    for top, share in itertools.product((0.5, 0.7), (0.01, 0.2)):
-        row = np.array([top, 1 - top, 0.0])
-        assert model.rejects(row, share) == (share < 0.05)
-        assert model.rejects(row, share, 0.001) is False
-        assert old.rejects(row, None) == (top < 0.6)

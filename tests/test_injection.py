@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from helpers.command import network_in
-from patchvote import Answer, Dense, ImageClassifier, PatchvoteError, Recipe
+from patchvote import Answer, Dense, ImageClassifier, Recipe
 from patchvote.cli.output import csv_lines
 from patchvote.models.report.card import card
 
@@ -86,15 +86,6 @@ def test_what_a_model_says_of_itself_stays_text_in_a_card_that_add_rewrites(mode
     assert "\n# Heading" not in text
 
 
-def test_no_class_has_the_name_of_the_answer_for_strangers(photos, model, tmp_path):
-    arrays = [np.full((64, 64, 3), shade, np.uint8) for shade in (10, 200)]
-    classifier = ImageClassifier.load(model, cache=False)
-    with pytest.raises(PatchvoteError, match="a class may not be called 'None of these'"):
-        classifier.add(arrays, ["None of these", "x"])
-    with pytest.raises(PatchvoteError, match="a class may not be called 'none of these'"):
-        ImageClassifier(Recipe(str(model.with_name("tiny.onnx")))).fit(arrays * 2, ["none of these", "x"] * 2)
-
-
 def test_answers_in_csv_are_one_row_per_photo_without_formulas(command, photos, model, tmp_path):
     done = command("predict", model, photos / FORMULA, "-o", tmp_path / "a.csv")
     assert done.code == 0, done.err
@@ -118,16 +109,6 @@ def test_no_separator_of_a_spreadsheet_makes_a_formula_of_a_name(name):
         for row in csv.reader(io.StringIO(text), delimiter=delimiter):
             for cell in row:
                 assert not re.match('[\\s"]*[=+@\uff1d-]', cell), (delimiter, cell)
-
-
-def test_a_name_that_is_no_text_costs_no_answer(command, photos, model, tmp_path, monkeypatch):
-    monkeypatch.chdir(photos / NO_TEXT)
-    files = [f"{name}.png" for name in NAMES]
-    assert command("predict", model, *[f"./{name}" for name in files], "-o", tmp_path / "a.csv").code == 0
-    assert "caf\\udce9.png" in (tmp_path / "a.csv").read_text()
-    assert command("predict", model, *files, "-o", tmp_path / "a.jsonl").code == 0
-    exact = [json.loads(line)["file"] for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert exact == files
 
 
 def test_a_page_a_card_and_a_graph_hold_names_as_names(command, photos, tmp_path):

@@ -144,7 +144,7 @@ def changed(header, path, value):
         ("version", 10**3000, "made by another version"),
         ("kind", "Forest", "a voter that this version does not know: 'Forest'"),
         ("kind", ["SNBNL"], "does not know"),
-        ("kind", "nbnn", "'q' is not a setting of nbnn"),
+        ("kind", "nbnn", "is not a setting of nbnn"),
         ("classes", ["cat", "dog"], "do not fit 2 classes"),
         ("classes", ["cat", "cat", "dog"], "one is there twice"),
         ("classes", ["cat", 3, "dog"], "must be text"),

@@ -12,7 +12,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from helpers.photo_bags import placed
-from patchvote import Bags, ModelError, MomentRidge, Recipe, Store
+from patchvote import Bags, ModelError, MomentRidge
 from patchvote.bags.moments import (
     KeptMoments,
     MomentBags,
@@ -20,11 +20,9 @@ from patchvote.bags.moments import (
     moments,
     parts_of,
     photo_vectors,
-    places,
     unit,
 )
 from patchvote.networks.bases import Basis, random_basis
-from patchvote.voters import moment_ridge
 from patchvote.voters.moment_votes import MomentVotes
 from patchvote.voters.ridge import Ridge, best_strengths
 
@@ -72,17 +70,6 @@ def test_moments_equal_the_loops_of_the_definition():
         np.testing.assert_allclose(fast[number], expected / len(bag.values), rtol=2e-5, atol=1e-5)
 
 
-def test_products_of_vectors_are_those_of_the_matrices_of_products():
-    """The root of two makes the dot product of two photos that of their whole matrices, each pair counted twice."""
-    bags, _ = placed(1)
-    together = moments(bags, BASIS)[:, parts_of(5)[2]].astype(float)
-    matrices = []
-    for bag in bags:
-        y = np.sqrt(bag.values.astype(float)) @ BASIS.directions.astype(float)
-        matrices.append((y.T @ y / len(y)).ravel())
-    close(together @ together.T, np.array(matrices) @ np.array(matrices).T, 1e-4)
-
-
 def test_the_vector_of_a_photo_has_the_length_one_twice_and_knows_no_brightness():
     bags, _ = placed(2)
     brighter = dataclasses.replace(bags, values=bags.values * 3)
@@ -92,11 +79,6 @@ def test_the_vector_of_a_photo_has_the_length_one_twice_and_knows_no_brightness(
     close(np.linalg.norm(vectors[:, what], axis=1), 1, 1e-5)
     close(np.linalg.norm(vectors[:, together], axis=1), 1, 1e-5)
     close(photo_vectors(bags), vectors[:, what], 1e-5)
-
-
-def test_places_are_those_of_the_centres_of_boxes():
-    boxes = np.array([[0, 0, 1, 1], [0.4, 0.9, 0.6, 1.1], [0, 0.2, 0, 0.2]], np.float32)
-    close(places(boxes), [[1, 0, -1, 0], [1, 1, -1, -1], [1, -0.6, 1, -0.6]])
 
 
 @examples(max_examples=30)
@@ -178,16 +160,6 @@ def test_it_knows_where_a_part_stands():
     assert MomentRidge(layout=0).fit(train, labels[:16]).score(test, labels[16:]) < 1
 
 
-def test_it_knows_which_features_a_part_shows_together():
-    rng = np.random.default_rng(0)
-    together, apart = np.array([[1, 1], [0, 0]] * 5), np.array([[1, 0], [0, 1]] * 5)
-    bags = [parts + 0.1 * rng.random((10, 2)) for _ in range(12) for parts in (together, apart)]
-    labels = ["together", "apart"] * 12
-    assert MomentRidge().fit(bags[:16], labels[:16]).score(bags[16:], labels[16:]) == 1
-    pooled = [bag.mean(axis=0, keepdims=True) for bag in bags]
-    assert MomentRidge().fit(pooled[:16], labels[:16]).score(pooled[16:], labels[16:]) < 1
-
-
 # --- learning ---------------------------------------------------------------------------------------------------------
 
 
@@ -212,43 +184,6 @@ def test_photos_in_any_order_added_and_forgotten_give_the_voter_of_a_fit_from_sc
     forgotten = MomentRidge().fit(bags, labels, weight)
     same_voter(forgotten, MomentRidge().fit(bags[np.sort(second)], labels[np.sort(second)]), test_bags)
     assert len(forgotten.moments_) == len(second)
-
-
-def test_a_new_class_is_learned_later_in_its_place_among_the_others(test_bags):
-    bags, labels = placed(shift=3)
-    known = labels != "land"
-    voter = MomentRidge().fit(bags[known], labels[known]).partial_fit(bags[~known], labels[~known])
-    same_voter(voter, MomentRidge().fit(bags, labels), test_bags)
-
-
-def test_a_store_is_learned_in_blocks_as_its_bags_are(monkeypatch, fitted, test_bags):
-    monkeypatch.setattr(moment_ridge, "_AT_ONCE", 60)
-    bags, labels = placed()
-
-    class Blocks(Store):
-        def __init__(self) -> None:
-            self.names, self.sizes = [str(number) for number in range(len(bags))], bags.sizes
-
-        dim, dtype, recipe, fingerprint = 5, np.float32, Recipe(), "none"
-
-        def blocks(self, descriptors, *, dtype):
-            for start in range(0, len(bags), 6):
-                yield bags[start : start + 6], None
-
-    same_voter(MomentRidge().fit(Blocks(), labels), fitted, test_bags)
-
-
-@pytest.mark.parametrize("class_weight", ["balanced", {"land": 5.0, "sea": 0.5}])
-def test_weights_of_classes_are_weights_of_their_photos(class_weight, test_bags):
-    bags, labels = placed(12)
-    rows = np.r_[0:12, 12:16, 24]  # twelve, four and one
-    bags, labels = bags[rows], labels[rows]
-    of_class = {"land": 1 / 12, "sea": 1 / 4, "sky": 1.0} if class_weight == "balanced" else class_weight
-    weight = np.array([of_class.get(label, 1.0) for label in labels])
-    weighted = MomentRidge(alpha=0.1).fit(bags, labels, weight)
-    voter = MomentRidge(alpha=0.1, class_weight=class_weight).fit(bags, labels)
-    same_voter(voter, weighted, test_bags)
-    close(voter.bias_ + voter.linear_ @ _mean(voter, weight), weight @ np.eye(3)[voter.class_] / weight.sum(), 1e-5)
 
 
 def _mean(voter: MomentRidge, weight: np.ndarray) -> np.ndarray:
@@ -369,15 +304,6 @@ def test_pulls_of_all_photos_sum_to_the_score(fitted, test_bags):
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_scorer_without_memory_votes_the_same_and_learns_nothing_more(fitted, test_bags):
-    scorer = fitted.scorer()
-    bare = scorer.without_memory()
-    bare.check_all()
-    np.testing.assert_array_equal(bare.scores(test_bags), scorer.scores(test_bags))
-    assert set(bare.arrays) == {"linear", "bias", "directions", "offset"}
-    assert (scorer.adapts, bare.adapts, bare.traces) == (True, False, False)
 
 
 @pytest.mark.parametrize(

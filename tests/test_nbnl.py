@@ -10,7 +10,6 @@ from scipy.optimize import minimize
 from patchvote import NBNL
 from patchvote.voters.ml3 import hinge_loss, phi
 from patchvote.voters.nbnl import surrogate_gradient
-from test_voters import make_bags
 
 
 def objective(weights: np.ndarray, x: np.ndarray, y: np.ndarray, lam: float, q: float) -> float:
@@ -95,15 +94,6 @@ def test_the_objective_does_not_rise_over_a_round_solved_exactly(q):
         values.append(objective(weights, x, y, lam, q))
     assert all(after <= before + 1e-6 for before, after in itertools.pairwise(values))
     assert values[-1] < values[0]
-
-
-def test_the_stochastic_solver_lowers_the_objective_round_by_round():
-    bags, labels = make_bags(40)
-    voter = NBNL(2, max_iter=12, alpha=0.01, q=2).fit(bags, labels)
-    losses = [told["loss"] for told in voter.history_]
-    # The inner solver is stochastic: a round may end a little above the one before, not more than its noise.
-    assert all(after <= before + 0.02 for before, after in itertools.pairwise(losses))
-    assert losses[-1] < losses[0]
 
 
 def test_descriptors_that_are_all_zero_are_learned_from_without_an_error():

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from patchvote import NBNN, Bags, LocalNBNN, Model, PatchvoteError, Recipe, Store
-from patchvote.bags.shards import Entry, write_shard
+from patchvote import NBNN, Bags, LocalNBNN, Model, PatchvoteError, Recipe
 from patchvote.models.file import read_model, write_model
 from patchvote.voters import bank_votes, nbnn
 from test_scale import make_store
@@ -78,7 +77,7 @@ def test_local_votes_are_the_lead_over_the_background():
             assert votes[row, column] == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
-@pytest.mark.parametrize("voter", [NBNN(), NBNN(3), NBNN(position_weight=0.5), LocalNBNN()], ids=str)
+@pytest.mark.parametrize("voter", [NBNN(), NBNN(3), LocalNBNN()], ids=str)
 def test_partial_fit_equals_a_refit_exactly(voter):
     (train, labels), (test, _) = make_bags(60, classes=4, seed=1), make_bags(9, classes=4, seed=2)
     bags = boxed(train)
@@ -89,25 +88,6 @@ def test_partial_fit_equals_a_refit_exactly(voter):
     assert parts.classes_.tolist() == whole.classes_.tolist()
     np.testing.assert_array_equal(parts.values_, whole.values_)
     np.testing.assert_array_equal(parts.votes(test), whole.votes(test))
-
-
-def test_positions_count_by_their_weight_and_are_not_rounded():
-    boxes = np.array([[0, 0, 0.2, 1], [0.8, 0, 1, 1]], np.float32)
-    voter = NBNN(position_weight=2.0).fit(Bags(np.ones((2, 3), int), [0, 1, 2], boxes), ["left", "right"])
-    np.testing.assert_allclose(voter.values_[:, -2:], [[0.1, 0.5], [0.9, 0.5]])
-    query = Bags(np.ones((1, 3)), [0, 1], np.array([[0, 0, 0.4, 1]], np.float32))
-    assert voter.predict(query) == ["left"]
-    np.testing.assert_allclose(-voter.votes(query), [[0.04, 1.96]], rtol=1e-5)
-
-
-@pytest.mark.parametrize("voter", [NBNN(), LocalNBNN()], ids=str)
-def test_the_order_of_classes_and_of_images_does_not_matter(voter):
-    (train, labels), (test, _) = make_bags(24, seed=1), make_bags(9, seed=2)
-    renamed = np.array([{"land": "z", "sea": "a", "sky": "m"}[label] for label in labels])
-    order = np.random.default_rng(0).permutation(24)
-    first = clone(voter).fit(train, labels).decision_function(test)
-    second = clone(voter).fit([train[i] for i in order], renamed[order]).decision_function(test)
-    np.testing.assert_allclose(second, first[:, [1, 2, 0]], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", [NBNN, LocalNBNN])
@@ -154,10 +134,9 @@ def fitted_both(voter, store, monkeypatch, **more):
     "voter",
     [
         NBNN(),
-        NBNN(3, normalise=False, power="auto", confidence=0.5),
+        NBNN(3, normalise=False, confidence=0.5),
         NBNN(search="pca"),
-        LocalNBNN(4, normalise=False),
-        LocalNBNN(power=0.5, position_weight=0.7, confidence=1.0),
+        LocalNBNN(4, normalise=False, confidence=1.0),
     ],
     ids=str,
 )
@@ -184,19 +163,9 @@ def test_wide_descriptors_have_the_distances_of_the_search_by_bounds(tmp_path, m
     np.testing.assert_allclose(parts.votes(some), whole.votes(some), rtol=1e-5, atol=1e-6)
 
 
-def test_a_store_without_positions_or_with_negative_features_is_recognised(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    bags = [Bags.of([(rng.random((20, 4)) + np.eye(4)[index % 2]).astype(np.float16)]) for index in range(20)]
-    bags[-1].values[-1, -1] = -1  # the very last number
-    entries = [Entry(f"{index:02d}", "ab"[index % 2], str(index)) for index in range(20)]
-    write_shard(tmp_path, Recipe(), "f", entries, bags)
-    _, parts = fitted_both(NBNN(position_weight=1.0, power="auto"), Store.open(tmp_path), monkeypatch)
-    assert (parts.positions_, parts.power_) == (False, 1.0)
-
-
 def test_a_match_names_the_training_image_and_box(store, monkeypatch):
     bags, labels = store.load([4])
-    for voter in fitted_both(NBNN(position_weight=0.1), store, monkeypatch):
+    for voter in fitted_both(NBNN(), store, monkeypatch):
         images, boxes, distances = voter.matches(bags, labels[0])
         assert (images == 4).all()
         np.testing.assert_array_equal(boxes, bags.boxes)
@@ -215,7 +184,7 @@ def test_more_images_are_added_to_a_bank_in_memory_only(store, queries, monkeypa
 
 
 def test_a_model_of_a_bank_on_disk_holds_it(store, queries, tmp_path, monkeypatch):
-    _, voter = fitted_both(NBNN(position_weight=0.5), store, monkeypatch)
+    _, voter = fitted_both(NBNN(), store, monkeypatch)
     write_model(Model(voter.scorer(), tuple(voter.classes_), Recipe(), "abc", 1.0, 0.0), tmp_path / "m")
     bags = queries.load()[0]
     np.testing.assert_array_equal(read_model(tmp_path / "m").scorer.votes(bags), voter.votes(bags))

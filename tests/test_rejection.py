@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import pickle
-import shutil
 
 import numpy as np
 import onnxruntime
@@ -20,7 +19,7 @@ from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Dense, ImageClassifier, MomentRidge, PatchvoteError, Recipe, export_model
 from patchvote.bags.moments import photo_vectors
 from patchvote.models.file import read_model, write_model
-from patchvote.models.scores import Scores, Strangers
+from patchvote.models.scores import Strangers
 from patchvote.voters.registry import OWN
 
 COLOURS = {"brick": (180, 60, 40), "grass": (60, 160, 50), "sky": (90, 140, 220)}
@@ -224,13 +223,6 @@ def test_evaluate_measures_strangers(files, command):
     assert "rejected strangers in %" in page
 
 
-def test_several_folders_of_strangers_are_measured_together(files, command):
-    shutil.copytree(files / "strange", files / "others" / "strange")
-    words = ("--unknown", "strange", "--unknown", "others/strange", "--unknown", "strange", "--json")
-    told = json.loads(command("evaluate", "m.patchvote", "test", *words).out)
-    assert told["unknown"]["images"] == 20  # photos of the same name in two folders count twice, a folder once
-
-
 def test_a_model_without_familiarity_has_no_threshold_to_set(files, command):
     write_model(dataclasses.replace(read_model("m.patchvote"), familiarity=None), "old.patchvote")
     refused = command("predict", "old.patchvote", "test", "--threshold", 0.01)
@@ -256,14 +248,3 @@ def test_the_auroc_is_that_of_all_pairs():
     for level in (0.0, 0.3, 1.1):
         at = np.mean(known < level), np.mean(strange < level)
         assert at in set(zip(of_known.tolist(), of_strangers.tolist(), strict=True))
-
-
-def test_the_accuracy_on_those_named_is_that_of_each_threshold():
-    rng = np.random.default_rng(1)
-    probability = rng.dirichlet(np.ones(3), 40)
-    scores = Scores(("a", "b", "c"), ("",) * 40, rng.integers(0, 3, 40), probability, 0.0, rng.integers(0, 9, 40) / 9)
-    for share, accuracy in zip(*scores.named_curve(), strict=True):
-        level = np.sort(scores.familiarity)[round(share * 40)]
-        at_level = dataclasses.replace(scores, threshold=level)
-        assert at_level.rejected.mean() == pytest.approx(share)
-        assert at_level.accuracy_of_named == pytest.approx(accuracy)

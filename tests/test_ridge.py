@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from patchvote import Bags, MomentRidge
 from patchvote.bags.moments import parts_of
 from patchvote.models import learning_curve
-from patchvote.voters.ridge import DEFAULT_STRENGTH, STRENGTHS, Ridge, best_strengths, may_be_left_out
+from patchvote.voters.ridge import DEFAULT_STRENGTH, STRENGTHS, Ridge, best_strengths
 from patchvote.voters.votes import fit_temperature, log_losses, softmax
 
 SEEDS = st.integers(0, 10_000)
@@ -129,31 +129,6 @@ def test_how_unlike_the_others_a_photo_is_follows_from_their_products(seed):
     close(photos.ridge.unlike(photos.alpha, photos.groups), expected)
 
 
-@settings(max_examples=20)
-@given(SEEDS)
-def test_a_photo_may_be_left_out_if_each_class_of_its_group_keeps_a_photo(seed):
-    photos = some_photos(seed)
-    for groups in (np.arange(len(photos.numbers)), photos.groups):
-        expected = [
-            set(photos.numbers[groups == group]) <= set(photos.numbers[groups != group]) for group in groups.tolist()
-        ]
-        assert may_be_left_out(photos.targets, groups).tolist() == expected
-
-
-@settings(max_examples=20)
-@given(SEEDS)
-def test_a_photo_of_twice_the_weight_counts_as_two_photos(seed):
-    photos = some_photos(seed)
-    counts = np.random.default_rng(seed).integers(1, 4, len(photos.numbers))
-    rows = np.repeat(np.arange(len(counts)), counts)
-    repeated = dataclasses.replace(
-        photos, features=photos.features[rows], numbers=photos.numbers[rows], weight=np.ones(len(rows)), groups=rows
-    )
-    weighted = dataclasses.replace(photos, weight=counts.astype(float))
-    expected = repeated.ridge.left_out(photos.alpha, rows)[np.unique(rows, return_index=True)[1]]
-    close(weighted.ridge.left_out(photos.alpha), expected)
-
-
 # --- the strength -----------------------------------------------------------------------------------------------------
 
 
@@ -252,10 +227,3 @@ def test_points_of_the_learning_curve_are_trainings_on_a_part_of_the_photos(bags
         right.append((vectors[asked] @ linear + intercept).argmax(axis=1) == bags[1][asked])
         found = learning_curve._right_of_part(voter, bags[1], groups, 0.5, seed)
         np.testing.assert_array_equal(found, right[-1])
-
-
-def test_the_last_point_of_the_learning_curve_is_the_accuracy_for_left_out_photos(bags):
-    voter = MomentRidge().fit(*bags)
-    curve = learning_curve.learning_curve(voter, bags[1], np.arange(40), 0)
-    assert curve[-1]["accuracy"] == np.mean(voter.left_out_.argmax(axis=1) == bags[1])
-    assert curve[-1]["photos"] == pytest.approx(13.3)

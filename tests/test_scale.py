@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -75,13 +72,6 @@ def test_at_most_two_blocks_are_in_memory_and_they_come_in_order():
     assert most == 2
 
 
-def test_reading_ahead_does_not_change_the_prototypes(tmp_path, small_blocks, monkeypatch):
-    store = make_store(tmp_path)
-    ahead = quick(batch_size=50).fit(store)
-    monkeypatch.setattr("patchvote.voters.minibatches.read_ahead", lambda load, parts: map(load, parts))
-    np.testing.assert_array_equal(quick(batch_size=50).fit(store).weights_, ahead.weights_)
-
-
 def test_the_budget_is_what_prototypes_and_descriptors_take_and_never_less_than_some_minibatches():
     size = {"dim": 1280, "itemsize": 2, "width": 150, "batch_size": 1000}
     small, large = (most_in_memory(memory, **size) for memory in (500, 1000))
@@ -119,48 +109,6 @@ def test_the_measured_peak_stays_below_the_budget(tmp_path):
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
-
-KILLED = """
-import sys
-from patchvote import SNBNL, Store
-from patchvote.voters import prototype_training, snbnl
-from patchvote.voters.ml3 import Stoml3
-import time
-step = Stoml3.step
-def slow(self, *args):
-    time.sleep(0.05)
-    return step(self, *args)
-Stoml3.step = slow
-print("begin", flush=True)
-prototype_training._SECONDS_BETWEEN_WRITES = 0.02
-snbnl.most_in_memory = lambda *_: 200
-SNBNL(2, batch_size=20, max_iter=4).set_options(checkpoint=sys.argv[2]).fit(Store.open(sys.argv[1]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL on Windows")
-def test_a_killed_training_continues_to_the_same_prototypes(tmp_path, small_blocks):
-    store, file = make_store(tmp_path / "store"), tmp_path / "state"
-    settings = {"batch_size": 20, "max_iter": 4}
-    whole = SNBNL(2, **settings).fit(store)
-    sizes = []
-    for _ in range(2):
-        with subprocess.Popen([sys.executable, "-c", KILLED, store.path, file], stdout=subprocess.PIPE) as process:
-            process.stdout.readline()
-            before, until = file.stat().st_mtime_ns if file.exists() else 0, time.monotonic() + 60
-            while time.monotonic() < until and not (file.exists() and file.stat().st_mtime_ns > before):
-                time.sleep(0.01)
-            time.sleep(0.5)
-            process.send_signal(signal.SIGKILL)
-        sizes.append(process.returncode)
-    assert sizes == [-signal.SIGKILL] * 2
-    resumed = SNBNL(2, **settings).set_options(checkpoint=file).fit(store)
-    np.testing.assert_array_equal(resumed.weights_, whole.weights_)
-    assert resumed.steps_ == whole.steps_
-    assert resumed.history_ == whole.history_
-    again = SNBNL(2, **settings).set_options(checkpoint=file).fit(store)  # it is complete: nothing is left to learn
-    np.testing.assert_array_equal(again.weights_, whole.weights_)
 
 
 @pytest.mark.parametrize("source", ["store", "bags"])

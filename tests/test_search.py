@@ -15,7 +15,6 @@ from patchvote.voters.search import (
     Rotation,
     _Products,
     best_of,
-    on_all_cores,
     pair_distances,
     part_winners,
     recall,
@@ -118,20 +117,6 @@ def test_of_equally_near_descriptors_those_of_the_lower_index_are_found_in_order
     assert searched.nearest(queries)[1].tolist() == in_order(queries, bank, 1)[1]  # one neighbour by default
 
 
-def test_queries_that_were_rotated_once_find_the_same_in_every_bank():
-    rng = np.random.default_rng(0)
-    bank, queries = correlated(rng, 1600, 32, 0.9), correlated(rng, 30, 32, 0.9)
-    rotation = EvenRotation(bank)
-    for pays in (True, False):
-        searched = Bank(bank, rotation)
-        searched.pays = pays
-        expected = searched.nearest(queries, 2)
-        for queries_of_any_kind in (rotation(queries), np.asfortranarray(queries), queries.astype(np.float64)):
-            for found, wanted in zip(searched.nearest(queries_of_any_kind, 2), expected, strict=True):
-                np.testing.assert_array_equal(found, wanted)
-        assert expected[1].tolist() == in_order(queries, bank, 2)[1]
-
-
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize(("centre", "apart"), [(1000, (0.25, 0.5, 0.75)), (30, (0.1, 0.104, 0.108))])
 def test_brute_force_tells_apart_three_descriptors_of_which_products_say_too_little(centre, apart, k, monkeypatch):
@@ -155,14 +140,6 @@ def test_the_best_of_several_parts_are_kept_whatever_their_order():
     for order in (arrays, arrays[::-1]):
         distances, indices = best_of(iter(order), 1, 3)
         assert (distances.tolist(), indices.tolist()) == ([[1, 5, 5]], [[8, 2, 4]])
-
-
-def test_work_on_all_cores_is_done_once_per_item_and_its_errors_are_raised():
-    done: list[int] = []
-    on_all_cores(done.append, range(3, 30, 4))
-    assert sorted(done) == list(range(3, 30, 4))
-    with pytest.raises(ZeroDivisionError):
-        on_all_cores(lambda item: 1 // item, range(2))
 
 
 @given(st.integers(1, 40), st.integers(1, 12))
@@ -211,13 +188,3 @@ def test_products_in_whole_numbers_order_descriptors_as_those_in_floating_point(
     for want, have in zip(added - rows @ bank.T, products(products.round(rows)), strict=True):
         assert np.corrcoef(want, have)[0, 1] > 0.999
         assert want[have.argmin()] <= np.sort(want)[4]
-
-
-def test_large_offsets_lose_no_neighbour():
-    rng = np.random.default_rng(0)
-    bank = (rng.normal(size=(3000, 32)) + 1000).astype(np.float32)
-    queries = (rng.normal(size=(50, 32)) + 1000).astype(np.float32)
-    searched = Bank(bank, EvenRotation(bank))
-    searched.pays = True
-    distances, _ = searched.nearest(queries)
-    np.testing.assert_allclose(distances, by_definition(queries, bank, 1), rtol=1e-3)

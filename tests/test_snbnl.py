@@ -115,14 +115,6 @@ def test_dead_prototypes_are_counted_and_seeded_anew(few_steps, not_standardised
     assert voter.partial_fit(x, labels).dead_prototypes_ >= 3
 
 
-def test_weights_of_classes_and_images_shift_the_decision():
-    bags, labels = make_bags(60, classes=2)
-    plain, heavy = quick().fit(bags, labels), quick(class_weight={"land": 50, "sea": 1}).fit(bags, labels)
-    assert heavy.decision_function(bags).mean() < plain.decision_function(bags).mean()
-    same = quick().fit(bags, labels, sample_weight=np.where(labels == "land", 50.0, 1.0))
-    np.testing.assert_allclose(same.decision_function(bags), heavy.decision_function(bags), rtol=1e-6)
-
-
 def test_balanced_weights_count_only_the_classes_and_images_that_are_there():
     bags, labels = make_bags(60)
     voter = quick(class_weight="balanced")

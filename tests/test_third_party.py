@@ -84,15 +84,6 @@ def test_what_it_cannot_do_is_said(in_folder, command, tmp_path):
         export_model(read_model("m.patchvote"), tmp_path / "m.onnx", network="tiny.onnx")
 
 
-def test_a_model_of_it_comes_back_and_answers_the_same(in_folder, tmp_path):
-    classifier = ImageClassifier.load("m.patchvote")
-    photos = sorted(in_folder.glob("photos/*/*.png"))
-    classifier.save(tmp_path / "again.patchvote")
-    again = ImageClassifier.load(tmp_path / "again.patchvote", network=str(in_folder / "tiny.onnx"))
-    np.testing.assert_array_equal(again.predict_proba(photos), classifier.predict_proba(photos))
-    assert ImageClassifier(voter=NearestMean(sharpness=3.0), cache=False)._kind == "nearest-mean"
-
-
 def test_a_file_with_settings_that_it_does_not_take_or_of_a_package_that_is_gone_is_refused(in_folder, monkeypatch):
     with pytest.raises(ModelError, match="sharpness must be a number from 0.1 to 100"):
         read_model("m.patchvote").scorer.check_settings({"sharpness": 0.0})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import threading
 import warnings
 
@@ -85,29 +84,6 @@ def test_a_model_that_was_changed_since_it_was_read_is_not_overwritten(made):
 # --- locks ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lock_is_waited_for_and_released_by_whoever_ends(tmp_path):
-    path, taken = tmp_path / "file", threading.Event()
-    script = (
-        "import pathlib, sys, time\nfrom patchvote.utils.files import locked\n"
-        "with locked(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
-    )
-    holder = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout.readline() == "held\n"
-
-    def wait() -> None:
-        with locked(path):
-            taken.set()
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    assert not taken.wait(0.3)
-    holder.kill()
-    holder.wait()
-    waiting.join(timeout=60)
-    assert taken.is_set()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_whoever_waits_for_a_lock_is_told_so_after_a_second(tmp_path, monkeypatch):
     path, held, told = tmp_path / "m.pv", threading.Event(), threading.Event()
     warn = warnings.warn
@@ -154,17 +130,6 @@ def test_a_known_photo_of_another_class_is_named_and_not_learned(made, command):
     assert done.code == 3
     assert "skipped grass/x.png: it was learned as brick, and is not learned as grass, too." in done.err
     assert read_model(model).about.images["grass"] == 10
-
-
-def test_evaluating_on_photos_that_were_learned_from_is_said(made, command, tmp_path):
-    folder, model, photos = made
-    done = command("evaluate", model, photos, "--report", tmp_path / "r.html")
-    assert "40 of these photos were used for training" in done.out
-    assert "40 of which it had learned from" in (tmp_path / "r.html").read_text()
-    assert json.loads(command("evaluate", model, photos, "--no-report", "--json").out)["known"] == 40
-    (tmp_path / "new" / "brick").mkdir(parents=True)
-    shutil.copy(next((folder / "more cat" / "cat").iterdir()), tmp_path / "new" / "brick")
-    assert "used for training" not in command("evaluate", model, tmp_path / "new", "--no-report").out
 
 
 def test_so_many_photos_that_a_header_would_burst_are_not_kept(monkeypatch):

@@ -116,7 +116,7 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         result = np.empty((len(bags.values), len(self.classes_)), np.float32)
         for start in range(0, len(result), _ROWS):
             rows = slice(start, start + _ROWS)
-            queries = self._rotation(comparable(bags.values[rows], self.mean_, None))
+            queries = self._rotation(comparable(bags.values[rows], self.mean_))
             for number, (bank, head) in enumerate(self._banks):
                 near, found = bank.nearest(queries) if isinstance(bank, PcaBank) else bank.nearest(queries.values)
                 apart = queries.head[:, : head.shape[1]] - head[found[:, 0]]
@@ -129,7 +129,7 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Normalise descriptors as NBNN does, by those of labelled photos, and prepare the search."""
         self.mean_ = _mean_descriptor(parts, known)
         thin = _thinned(parts, self.n_descriptors)
-        values = comparable(thin.values, self.mean_, None)
+        values = comparable(thin.values, self.mean_)
         labelled = np.flatnonzero(known[thin.owner])
         chosen = np.random.default_rng(0).choice(labelled, size=min(_SAMPLE, len(labelled)), replace=False)
         self._rotation = Rotation(values[np.sort(chosen)], _SEARCH_FEATURES)
@@ -176,7 +176,7 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._banks = []
         for number in range(len(self.classes_)):
             chosen = Bags.join(_selected(parts, members == number))
-            values = comparable(chosen.values, self.mean_, None)
+            values = comparable(chosen.values, self.mean_)
             bank = PcaBank(values, self._rotation) if self._how == "pca" else Bank(values)
             self._banks.append((bank, self._rotation(values).head[:, : self.n_components]))
 

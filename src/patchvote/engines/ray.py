@@ -38,17 +38,10 @@ _PATIENCE = 20.0  # seconds until a machine that does not answer is given up
 
 
 class RayEngine:
-    """Runs jobs on the workers of a Ray cluster.
+    """Runs jobs on the workers of a Ray cluster, each of which reserves some `threads`.
 
-    Parameters
-    ----------
-    address : str, optional
-        Address of a running cluster; by default the one that `RAY_ADDRESS` names, or a new one on this machine. If this
-        process is connected to a cluster already, that one is used.
-    workers : int, optional
-        Number of workers; by default as many as the cluster has cores for.
-    threads : int, default 1
-        Cores that each worker reserves.
+    The cluster is the one at `address`, by default the one that this process is connected to, the one that
+    `RAY_ADDRESS` names, or a new one on this machine. There are as many workers as it has cores for, or `workers`.
     """
 
     def __init__(self, address: str | None = None, *, workers: int | None = None, threads: int = 1) -> None:

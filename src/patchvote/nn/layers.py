@@ -195,8 +195,6 @@ class SMM(torch.optim.Optimizer):
     """
 
     def __init__(self, params: Iterable[Any], curvature: float = 0.3, lam: float = 1e-4) -> None:
-        if not curvature > 0 or not lam >= 0:
-            raise ValueError(f"curvature must be above 0 and lam at least 0, got {curvature} and {lam}.")
         super().__init__(params, {"curvature": curvature, "lam": lam})
 
     @torch.no_grad()

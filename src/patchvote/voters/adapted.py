@@ -205,10 +205,6 @@ class Adapted(Voter):
         """Refuse to be the voter of a classifier, which adapts its voter itself."""
         raise ValueError("an ImageClassifier adapts its voter itself: pass photos of the target to fit(target=...).")
 
-    def _check_settings(self) -> None:
-        if self.voter is not None:
-            self.voter._check_settings()
-
     def predict_or_none(self, X: Any, none: Any = NONE) -> npt.NDArray[Any]:
         """Return the class of each bag, or `none` where the unadapted voter rejects it."""
         labels = self.predict(X).astype(object)

@@ -34,7 +34,6 @@ from .search import (
     recall,
     squares,
 )
-from .votes import raise_in_place, with_positions
 
 DEFAULT_MEMORY = 1500.0  # megabytes
 _PCA_FEATURES = 128  # leading features that the search "pca" uses
@@ -52,22 +51,18 @@ _FEWEST, _MOST = 512, 16_384  # at once: fewer would read the store too often; m
 
 _SCHEMA = Schema(
     arrays={"values": (2, FLOATS), "class": (1, WHOLE), "image": (1, WHOLE), "boxes": (2, FLOATS), "mean": (1, FLOATS)},
-    settings=checks(
-        *("n_neighbors", "position_weight", "confidence", "power"), normalise=flag, search=one_of("exact", "pca")
-    ),
+    settings=checks("n_neighbors", "confidence", normalise=flag, search=one_of("exact", "pca")),
 )
 
 
 class OnDisk:
     """The descriptors of some images of a store, as a matrix that is read part by part."""
 
-    ndim = 2
+    ndim, dtype = 2, np.dtype(np.float32)
 
-    dtype = np.dtype(np.float32)
-
-    def __init__(self, store: Store, images: Indices, positions: bool) -> None:
-        self.store, self.images, self.positions = store, images, positions
-        self.shape = int(store.sizes[images].sum()), store.dim + 2 * positions
+    def __init__(self, store: Store, images: Indices) -> None:
+        self.store, self.images = store, images
+        self.shape = int(store.sizes[images].sum()), store.dim
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -76,7 +71,7 @@ class OnDisk:
     def parts(self, images: Indices, rows: int) -> Iterator[npt.NDArray[Any]]:
         """Yield the descriptors of some images, at most `rows` at a time."""
         for bags, _ in self.store.blocks(rows, indices=images, dtype=self.store.dtype):
-            yield with_positions(bags, slice(None), self.positions).astype(self.dtype, copy=False)
+            yield to_float32(bags.values)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.concatenate(list(self.parts(self.images, _MOST))).astype(dtype or self.dtype, copy=False)
@@ -93,22 +88,11 @@ def most_at_once(memory: float, width: int) -> int:
     return min(_MOST, max(_FEWEST, int((memory * 1e6 - _RESERVE) / each)))
 
 
-def comparable(
-    values: npt.NDArray[Any], mean: npt.NDArray[Any] | None, position_weight: float | None, power: float = 1.0
-) -> npt.NDArray[np.float32]:
-    """Return descriptors for comparison: features raised to a power, less `mean` and of length 1; positions weighted.
-
-    Without `mean` nothing is subtracted or scaled; without `position_weight` there are no positions.
-    """
-    values = to_float32(values) if values.dtype == np.float16 else values.astype(np.float32)
-    features = values if position_weight is None else values[:, :-2]
-    raise_in_place(features, power)
-    if mean is not None:
-        features -= mean
-        features /= np.maximum(np.sqrt(squares(features)), 1e-12)[:, None]
-    if position_weight is not None:
-        values[:, -2:] *= position_weight
-    return values
+def comparable(values: npt.NDArray[Any], mean: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return descriptors less `mean` and of length 1, for comparison."""
+    values = to_float32(values) - mean
+    values /= np.maximum(np.sqrt(squares(values)), 1e-12)[:, None]
+    return np.asarray(values, np.float32)
 
 
 class BankVotes(DescriptorScorer):
@@ -120,8 +104,8 @@ class BankVotes(DescriptorScorer):
 
     @property
     def features(self) -> int:
-        """Number of features per descriptor, without positions."""
-        return int(self.arrays["values"].shape[-1]) - 2 * self.positions
+        """Number of features per descriptor."""
+        return int(self.arrays["values"].shape[-1])
 
     @functools.cached_property
     def recall(self) -> float:
@@ -159,10 +143,8 @@ class BankVotes(DescriptorScorer):
         return int(self.settings.get("n_neighbors", 1))
 
     def _comparable(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Return descriptors, normalised and weighted for comparison."""
-        mean = self.arrays["mean"] if self.settings.get("normalise", True) else None
-        weight = float(self.settings.get("position_weight", 0.0)) if self.positions else None
-        return comparable(values, mean, weight, self.power)
+        """Return descriptors for comparison, normalised unless the settings say otherwise."""
+        return comparable(values, self.arrays["mean"]) if self.settings.get("normalise", True) else to_float32(values)
 
     def _bank_of(self, rows: Indices, candidates: int = 16, *, search: str | None = None) -> Any:
         """Return the bank of all rows of some images, in memory or on disk; the search is that of the settings."""
@@ -174,7 +156,7 @@ class BankVotes(DescriptorScorer):
         return Bank(values, self._rotation if isinstance(self._rotation, EvenRotation) else None)
 
     def _parts(self, images: Indices) -> Iterator[npt.NDArray[Any]]:
-        """Read images of a bank on disk part by part, normalised and weighted for comparison."""
+        """Read images of a bank on disk part by part."""
         return map(self._on_all_cores, self.arrays["values"].parts(images, self.at_once))
 
     def _on_all_cores(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -187,7 +169,7 @@ class BankVotes(DescriptorScorer):
         return part
 
     def _sample(self, rows: Indices, count: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-        """Return some of these rows of the bank at random, normalised and weighted."""
+        """Return some of these rows of the bank at random."""
         chosen = np.sort(rng.choice(rows, size=min(count, len(rows)), replace=False))
         return self._comparable(self.arrays["values"][chosen])
 
@@ -205,9 +187,7 @@ class BankVotes(DescriptorScorer):
         arrays, rows = self.arrays, len(self.arrays["values"])
         if any(len(arrays[name]) != rows for name in ("class", "image", "boxes")):
             raise ModelError("its bank has arrays of different lengths.")
-        if self.features < 1:
-            raise ModelError("its descriptors have no features.")
-        if arrays["mean"].shape != (self.features,):
+        if arrays["mean"].shape != (self.features,) or self.positions:
             raise ModelError("mean and bank have different numbers of features.")
         check_boxes(arrays["boxes"])
         fewest = check_every_class(arrays["class"], self.classes)
@@ -245,7 +225,7 @@ class NeighbourVotes(BankVotes):
 
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
         """Return the nearest training descriptor of a class for each descriptor."""
-        values = self._comparable(with_positions(bags, slice(None), self.positions))
+        values = self._comparable(bags.values)
         distances, nearest = self._banks[number].nearest(values)
         rows = self._class_rows(number)[nearest[:, 0]]
         return self.arrays["image"][rows], self.arrays["boxes"][rows], distances[:, 0]
@@ -287,7 +267,7 @@ class LocalVotes(BankVotes):
         added = np.zeros(int(self.arrays["image"].max()) + 1)
         for start in range(0, len(bags.values), _QUERIES):
             rows = slice(start, min(start + _QUERIES, len(bags.values)))
-            count, distances, indices = self._nearest(with_positions(bags, rows, self.positions))
+            count, distances, indices = self._nearest(bags.values[rows])
             of_class = self.arrays["class"][indices[:, :count]] == number
             voting = np.flatnonzero(of_class.any(axis=1))
             first = of_class[voting].argmax(axis=1)  # the nearest of the class, which has given the vote

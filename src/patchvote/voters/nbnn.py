@@ -26,7 +26,7 @@ from ..utils.arrays import to_float32
 from .bank_votes import BankVotes, LocalVotes, NeighbourVotes, OnDisk, most_at_once, needed
 from .base import Numbers, Voter, atomic
 from .labels import check_weights
-from .votes import check_bags, has_negative, has_positions, raised, resolved, with_positions
+from .votes import check_bags
 
 _ROWS = 4096  # descriptors that are normalised at once
 
@@ -38,8 +38,6 @@ class BankVoter(Voter):
     n_neighbors: int = 1
     _: dataclasses.KW_ONLY
     normalise: bool = True
-    power: float | str = 1.0
-    position_weight: float = 0.0
     confidence: float = 0.0
     search: str = "exact"
 
@@ -50,11 +48,8 @@ class BankVoter(Voter):
         numbers = self._set_classes(labels)
         images = np.flatnonzero(check_weights(sample_weight, len(source)) > 0)
         source = self._in_memory(source)
-        boxes, negative = self._looked_at(source, images)
-        self.positions_ = self.position_weight > 0 and has_positions(boxes)
-        self.power_ = resolved(self.power, self.power == "auto" and negative)
         owner = np.repeat(images, source.sizes[images])
-        self._set_bank(self._values(source, images), numbers[owner], owner, boxes)
+        self._set_bank(self._values(source, images), numbers[owner], owner, self._boxes(source, images))
         return self
 
     @atomic
@@ -73,13 +68,12 @@ class BankVoter(Voter):
                 "all training descriptors together are larger than memory: fit a store that holds all of the photos, "
                 "or raise the option memory."
             )
-        boxes, _ = self._looked_at(source, images)
         owner = np.repeat(images, source.sizes[images])
         self._set_bank(
             np.concatenate([before, self._values(source, images)]),
             np.concatenate([np.searchsorted(self.classes_, known)[self.class_], numbers[owner]]),
             np.concatenate([self.image_, owner + int(self.image_.max()) + 1]),
-            np.concatenate([self.boxes_, boxes]),
+            np.concatenate([self.boxes_, self._boxes(source, images)]),
         )
         return self
 
@@ -99,33 +93,27 @@ class BankVoter(Voter):
 
     def _in_memory(self, source: Bags | Store, more: int = 0) -> Bags | Store:
         """Read a store if its bank, with `more` descriptors, fits in memory within the budget."""
-        if isinstance(source, Bags) or needed(int(source.sizes.sum()) + more, source.dim + 2) > self.options.memory:
+        if isinstance(source, Bags) or needed(int(source.sizes.sum()) + more, source.dim) > self.options.memory:
             return source
         return self._read(source.load(dtype=np.float32)[0])
 
-    def _looked_at(self, source: Bags | Store, images: Numbers) -> tuple[npt.NDArray[np.float32], bool]:
-        """Return the boxes of images, and whether a feature is negative; those of a store are checked."""
-        boxes, negative = [], False
-        for bags in self._bags_of(source, images):
-            boxes.append(bags.boxes)
-            negative = negative or has_negative(bags.values)
-        return np.concatenate(boxes), negative
+    def _boxes(self, source: Bags | Store, images: Numbers) -> npt.NDArray[np.float32]:
+        """Return the boxes of images; the descriptors of a store are checked on the way."""
+        return np.concatenate([bags.boxes for bags in self._bags_of(source, images)])
 
     def _bags_of(self, source: Bags | Store, images: Numbers) -> Iterator[Bags]:
         if isinstance(source, Bags):
             yield source if len(images) == len(source) else source[images]
             return
-        for bags, _ in source.blocks(
-            most_at_once(self.options.memory, source.dim + 2), indices=images, dtype=source.dtype
-        ):
+        for bags, _ in source.blocks(most_at_once(self.options.memory, source.dim), indices=images, dtype=source.dtype):
             check_bags(bags)
             yield bags
 
     def _values(self, source: Bags | Store, images: Numbers) -> npt.NDArray[Any] | OnDisk:
         if isinstance(source, Store):
-            return OnDisk(source, images, self.positions_)
+            return OnDisk(source, images)
         (bags,) = self._bags_of(source, images)
-        return with_positions(bags, slice(None), self.positions_).astype(np.float32)
+        return bags.values.astype(np.float32)
 
     def _at_once(self) -> int:
         scorer = self.scorer()
@@ -147,18 +135,15 @@ class BankVoter(Voter):
         self._restored(super().scorer())
 
     def _feature_sum(self, values: npt.NDArray[Any] | OnDisk) -> npt.NDArray[np.float64]:
-        """Return the sum of each feature after its power normalisation; 0 if descriptors are not normalised."""
-        total = np.zeros(values.shape[1] - 2 * self.positions_)
-        if not self.normalise:
-            return total
-        for part in values.parts(values.images, _ROWS) if isinstance(values, OnDisk) else [values]:
-            for start in range(0, len(part), _ROWS):
-                rows = to_float32(part[start : start + _ROWS])[:, : len(total)]
-                total += raised(rows, self.power_).sum(axis=0, dtype=np.float64)
+        """Return the sum of each feature; 0 if descriptors are not normalised."""
+        total = np.zeros(values.shape[1])
+        if self.normalise:
+            for part in values.parts(values.images, _ROWS) if isinstance(values, OnDisk) else [values]:
+                for start in range(0, len(part), _ROWS):
+                    total += to_float32(part[start : start + _ROWS]).sum(axis=0, dtype=np.float64)
         return total
 
     def _restored(self, scorer: Any) -> None:
-        self.power_ = scorer.power
         self._scorer = scorer
 
 
@@ -172,11 +157,6 @@ class NBNN(BankVoter):
     normalise : bool, default True
         Whether the mean of the training descriptors is subtracted, and descriptors are scaled to length 1, before they
         are compared. The paper does neither, which is better for photos of another camera (docs/results.md).
-    power : float or "auto", default 1
-        Exponent of the power normalisation of features, which comes first: 1 changes nothing, as in the paper; 0.5
-        takes square roots. "auto" is 0.5, or 1 if features are negative.
-    position_weight : float, default 0
-        Weight of the two position features, in 0..1, that are added to the descriptor.
     confidence : float, default 0
         Exponent of the weight of a descriptor's vote, the difference of its two largest votes; 0 gives all the same
         weight, as in the paper.
@@ -222,7 +202,7 @@ class LocalNBNN(BankVoter):
     ----------
     n_neighbors : int, default 10
         Number of nearest descriptors that vote; the next one is the background.
-    normalise, power, position_weight, confidence, search
+    normalise, confidence, search
         As in `NBNN`.
 
     Attributes

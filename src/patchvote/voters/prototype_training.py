@@ -150,8 +150,6 @@ def first_prototypes(values: Floats, labels: Numbers, count: int, classes: int, 
     result = np.empty((count, classes, values.shape[1]), dtype=values.dtype)
     for number in range(classes):
         class_rows = np.flatnonzero(labels == number)
-        if not len(class_rows):
-            raise ValueError(f"a sample has no descriptor of class number {number}: use start='random' or more memory.")
         own = values[rng.choice(class_rows, size=min(len(class_rows), max(count, 5000)), replace=False)]
         if start == "kmeans" and len(own) > count:
             from sklearn.cluster import MiniBatchKMeans

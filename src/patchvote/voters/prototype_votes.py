@@ -77,13 +77,8 @@ class PrototypeVotes(DescriptorScorer):
             raise ModelError(f"prototypes of the shape {weights.shape} do not fit {self.classes} classes.")
         if self.arrays["scale"].shape != (dim,):
             raise ModelError("scale and prototypes have different numbers of features.")
-        if self.features < 1:
-            raise ModelError("its descriptors have no features.")
         if not isinstance(self.settings.get("power", 1.0), (int, float)):
             raise ModelError("settings.power must be a number.")
-        expected = self.settings.get("n_prototypes", len(weights))
-        if expected != len(weights):
-            raise ModelError(f"its settings name {expected} prototypes, but it has {len(weights)}.")
         self._check_memory()
         self._check_reach()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..utils.arrays import all_finite
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import Check, brief, either, number, one_of, record, table, text, whole
 from .onnx_nodes import Exported
-from .votes import chunk_rows, mean_votes, part_weights, scaled, votes_in_chunks
+from .votes import chunk_rows, part_weights, scaled, with_positions
 
 if TYPE_CHECKING:
     from ..bags.cache import Kept
@@ -270,14 +270,33 @@ class DescriptorScorer(Scorer):
 
     def votes(self, bags: Bags) -> npt.NDArray[Any]:
         """Return the vote of every descriptor for every class, ``(descriptors, classes)``, times its weight."""
-        votes = np.concatenate([part for _, part in votes_in_chunks(bags, self.positions, self.vote, self.chunk)])
+        votes = np.concatenate([part for _, part in self._chunks(bags)])
         if self.confidence:
             votes = votes * scaled(part_weights(votes, self.confidence), bags.offsets)[:, None]
         return votes
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
-        """Return the weighted mean vote of each bag, ``(bags, classes)``."""
-        return mean_votes(bags, self.positions, self.vote, self.chunk, self.confidence)
+        """Return the weighted mean vote of each bag, ``(bags, classes)``, summed in float64."""
+        sums, plain = np.zeros(
+            (2, len(bags), self.classes)
+        )  # those of bags whose parts all have the weight 0 are plain
+        totals, owner = np.zeros(len(bags)), bags.owner
+        for rows, some in self._chunks(bags):
+            first, last = owner[rows][0], owner[rows][-1]
+            starts, votes = np.searchsorted(owner[rows], np.arange(first, last + 1)), some.astype(np.float64)
+            plain[first : last + 1] += np.add.reduceat(votes, starts, axis=0)
+            if self.confidence:
+                weights = part_weights(votes, self.confidence)
+                totals[first : last + 1] += np.add.reduceat(weights, starts)
+                sums[first : last + 1] += np.add.reduceat(votes * weights[:, None], starts, axis=0)
+        equal = totals <= 0
+        sums[equal], totals[equal] = plain[equal], bags.sizes[equal]
+        return np.asarray(sums / totals[:, None])
+
+    def _chunks(self, bags: Bags) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        for start in range(0, len(bags.values), self.chunk):
+            rows = slice(start, min(start + self.chunk, len(bags.values)))
+            yield rows, self.vote(with_positions(bags, rows, self.positions))
 
 
 def _check_size(name: str, array: npt.NDArray[Any]) -> None:

@@ -8,7 +8,6 @@ Both are set on the scores of held-out images.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,44 +22,15 @@ ROOT = 0.5  # exponent of the square root
 _CHUNK = 16_384  # descriptors whose votes are held in memory at once
 _NUMBERS = 1 << 25  # numbers held at once for these votes and what they are computed from: 128 MB in float32
 
-Vote = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
-
 _MARGIN = 0.5  # of an image by which boxes may reach beyond it, such as those of padded images
 _MOST_STEPS = 60
 _ERRORS = 2.5  # standard errors that left-out photos must speak against a strength
 _TIE = 1e-6  # difference of log loss up to which two methods are equally good: it may be due to rounding
 
 
-def votes_in_chunks(bags: Bags, positions: bool, vote: Vote, chunk: int) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-    """Vote in chunks of bounded size, so that one huge bag takes no more memory than many small ones."""
-    for start in range(0, len(bags.values), chunk):
-        rows = slice(start, min(start + chunk, len(bags.values)))
-        yield rows, vote(with_positions(bags, rows, positions))
-
-
 def chunk_rows(width: int) -> int:
     """Return the number of descriptors in a chunk, where `width` numbers are held per descriptor."""
     return max(1, min(_CHUNK, _NUMBERS // width))
-
-
-def mean_votes(bags: Bags, positions: bool, vote: Vote, chunk: int, confidence: float = 0.0) -> npt.NDArray[np.float64]:
-    """Return the mean vote of each bag, ``(bags, classes)``, weighted by `confidence` and summed in float64."""
-    sums, totals, owner = np.zeros((len(bags), 0)), np.zeros(len(bags)), bags.owner
-    plain = np.zeros((len(bags), 0))  # of bags whose parts all have the weight 0
-    for rows, votes in votes_in_chunks(bags, positions, vote, chunk):
-        if not sums.shape[1]:
-            sums, plain = np.zeros((2, len(bags), votes.shape[1]))
-        first, last = owner[rows][0], owner[rows][-1]
-        starts = np.searchsorted(owner[rows], np.arange(first, last + 1))
-        votes = votes.astype(np.float64)
-        plain[first : last + 1] += np.add.reduceat(votes, starts, axis=0)
-        if confidence:
-            weights = part_weights(votes, confidence)
-            totals[first : last + 1] += np.add.reduceat(weights, starts)
-            sums[first : last + 1] += np.add.reduceat(votes * weights[:, None], starts, axis=0)
-    equal = totals <= 0
-    sums[equal], totals[equal] = plain[equal], bags.sizes[equal]
-    return np.asarray(sums / totals[:, None])
 
 
 def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
