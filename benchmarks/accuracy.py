@@ -118,7 +118,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the image sets")
     arguments = parser.parse_args()
     ten, five = (1, 1) if arguments.quick else (10, 5)
-    few, moments = Protocol.load("scene15-few"), Moments(Protocol.load("scene15"), arguments.data / "scene15")
+    few, moments = (
+        Protocol.load(Path(__file__).with_name("scene15-few.toml")),
+        Moments(Protocol.load("scene15"), arguments.data / "scene15"),
+    )
     records = scenes(moments, "random", five, "100")
     moments.protocol = few
     for setting in few.settings:

@@ -18,6 +18,7 @@ from patchvote.voters.base import Voter
 
 from .baselines.adapted import AdaptedDefault, AdaptedVoter, AdaptedVotes
 from .baselines.literal import PaperSnbnl
+from .baselines.mixture import Mixture
 from .baselines.mop import MopCnn
 from .baselines.pooled import BagSvm, CovarianceSvm, MeanSvm, PooledSvm, WholeImageSvm
 from .da.voter import DANBNN
@@ -47,6 +48,7 @@ VOTERS: dict[str, VoterKind] = {
     "snbnl-rule": VoterKind("CNN-sNBNL, regularised by the rule", _registered("snbnl"), {"alpha": "auto"}),
     "snbnl": VoterKind("CNN-sNBNL, lambda 1e-4", _registered("snbnl")),
     "default": VoterKind("the default voter", _registered(registry.DEFAULT)),
+    "mixture": VoterKind("default, CNN-NBNN and CNN-sNBNL together", Mixture),
     "adapted-default": VoterKind("adapted default voter", AdaptedDefault, adapts=True),
     "adapted-snbnl": VoterKind("adapted CNN-sNBNL, the paper's settings", AdaptedVotes, adapts=True),
     "adapted-nbnn": VoterKind("adapted CNN-NBNN", AdaptedVotes, {"voter": "nbnn"}, adapts=True),

@@ -109,6 +109,14 @@ def test_the_literal_snbnl_is_the_pseudocode():
     np.testing.assert_allclose(voter.weights_, (start - gradient) / 2, atol=1e-5)
 
 
+def test_a_mixture_weighs_voters_by_their_left_out_answers():
+    bags, labels = images(30)
+    mixture = make_voter("mixture(voters=snbnl-paper+nbnn)").fit(bags, labels)
+    assert (mixture.predict(bags) == labels).all()
+    assert len(mixture.weights_) == 2
+    assert mixture.weights_.max() > 0 <= mixture.weights_.min()
+
+
 @pytest.mark.parametrize("voter", ["snbnl-paper", "nbnn"])
 def test_an_adapted_voter_of_parts_follows_features_that_are_scaled_and_shifted(voter):
     bags, labels = images()

@@ -5,10 +5,8 @@ into one VLAD: for each of a few k-means centres, the sum of the differences bet
 centre. Every descriptor is shared among its five nearest centres, as in the authors' code. All levels are normalised to
 length 1, concatenated, and classified by a linear SVM.
 
-What differs from that code: the weights of the five centres are exp(-d^2 / 10) there, for activations of a network of
-Caffe; other networks have other scales, so that here 10 is replaced by the mean squared distance of training
-descriptors to their nearest centre. There the VLAD is reduced by a second PCA, to 4,096 features; here it is not. Its
-first PCA does not subtract the mean.
+Unlike that code, weights depend on the scale of the features, the VLAD is not reduced again by a PCA, and the first PCA
+subtracts the mean.
 
 References
 ----------

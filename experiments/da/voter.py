@@ -43,26 +43,9 @@ _FEWEST_LABELLED = 2  # photos of every class that stay: one, and another to com
 class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """NBNN with learned metrics, adapted to another domain with unlabelled photos of that domain.
 
-    Parameters
-    ----------
-    rounds : int, default 2
-        Largest number of exchanges of training photos.
-    exchanged : int, default 10
-        Largest number of photos per class that enter, and that leave, in a round.
-    n_descriptors : int or None, default 72
-        Largest number of descriptors per photo from which rounds learn, chosen at random; None for all.
-    n_components : int, default 64
-        Number of leading principal features that the metrics change.
-    balance : float, default 0.5
-        Weight of the margins in the objective of the metrics, between 0 and 1; the rest is that of the distances to the
-        own classes.
-    margin : float, default 0.1
-        Margin of the objective, as a share of the mean lead of training photos: how much farther the other classes are
-        on average than the own class, in the Euclidean metric of the first round.
-    max_iter : int, default 10
-        Largest number of gradient steps per round; with 0, metrics are Euclidean.
-    search : {"pca", "exact"}, default "pca"
-        Search for neighbours: "pca" is approximate (see `PcaBank`), and exact for up to 128 features.
+    At most `exchanged` photos per class enter, and leave, in a round; rounds learn from at most `n_descriptors` of a
+    photo. `balance` weighs the margins against the distances to the own classes; the `margin` is a share of the mean
+    lead that training photos have in the Euclidean metric of the first round. With `max_iter` 0, metrics are Euclidean.
     """
 
     def __init__(

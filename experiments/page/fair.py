@@ -106,7 +106,7 @@ def _photos(results: Results, run: Run, cells: Sequence[Cells]) -> tuple[int, in
 def table(protocol: Protocol, setting: Setting, results: Results) -> str:
     """Return the voters of parts beside the best mean-pooled image and beside covariance pooling; `dense` bags."""
     runs = {
-        run: kept["cells"]
+        run: [cell for cell in kept["cells"] if not setting.main or cell["pair"] in setting.main]
         for run, kept in results.all(protocol.name)
         if (run.setting, run.recipe, run.network) == (setting.name, "dense", NETWORK) and run.voter in protocol.voters
     }
@@ -118,7 +118,7 @@ def table(protocol: Protocol, setting: Setting, results: Results) -> str:
             continue
         against = [best, None if _adapts(run) else covariance]
         splits = str(len({cell["split"] for cell in runs[run]}))
-        rows.append([title(run.voter), splits, *(_words(results, run, one) for one in against)])
+        rows.append([title(run.voter), splits, *(_words(results, run, one, setting.main) for one in against)])
     found = {run: _best_baseline(means, run) for run in runs}
     names = {adapts: title(best.voter) for run, best in found.items() if best for adapts in [_adapts(run)]}
     rows.append(["the best mean-pooled image", "", " / ".join(names[key] for key in sorted(names)), ""])
@@ -139,9 +139,9 @@ def versus(protocol: Protocol, pairs: Sequence[tuple[str, str]], results: Result
     return markdown(["voters", "splits", "first", "second", "difference; won : lost; sign test"], rows)
 
 
-def _words(results: Results, run: Run, other: Run | None) -> str:
+def _words(results: Results, run: Run, other: Run | None, pairs: Collection[str] = ()) -> str:
     """Return the difference in points, the photos won and lost, and the p of the sign test."""
-    found = None if other is None else compare(results, run, other)
+    found = None if other is None else compare(results, run, other, pairs)
     if found is None:
         return ""
     error = f" ± {found.error:.2f}" if found.splits > 1 else ""
