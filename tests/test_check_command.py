@@ -126,7 +126,7 @@ def test_a_photo_without_a_class_and_one_alone_in_its_class_are_told(here, comma
 def test_a_second_check_renews_its_page_and_keeps_an_edited_list(here, command):
     command(*CHECK[:-1], "-o", "suspects.csv")
     done = command(*CHECK[:-1], "-o", "suspects.csv")
-    assert (done.code, "there is a list of suspects already" in done.err) == (1, True)
+    assert (done.code, "by a list of suspects, but it exists" in done.err) == (1, True)
     assert command(*CHECK[:-1], "-o", "suspects.csv", "--force").code == 3
     (here / "photos-check.html").write_text("mine")
     assert "patchvote did not write it" in command(*CHECK[:-1]).err

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.file_kinds import Kind, origin_of
+from ..utils.file_kinds import Kind
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import cell, counted, csv_of, printable_json, say, show
 from .options import Cache, Describing, Force, Machine, MistypedError, Printing, Report, check_list, check_written
@@ -141,9 +141,9 @@ def check(
         _tell({}, [], moving.carry_out(moving.moves(root), root), printing)
         return
     check_list(output)
-    page, origin = report.file(default := Path(f"{base_name(root)}-check.html")), origin_of([root])
-    outputs, renewed = [(page, Kind.report), (output, Kind.suspects)], {} if report.report else {default: origin}
-    check_written(outputs, [root, *tests], describing.network, force=force, renewed=renewed, columns=photos.named)
+    page = report.file(default := Path(f"{base_name(root)}-check.html"))
+    outputs = [(page, Kind.report), (output, Kind.suspects)]
+    check_written(outputs, [root, *tests], describing.network, force=force, renewed=default, columns=photos.named)
     for one in tests:
         if one.is_dir() and root.is_dir() and overlap(one, root):
             raise MistypedError(f"--test {one} and {root} overlap, so each test photo would be a copy of itself.")
@@ -156,7 +156,7 @@ def check(
     passed_over = checked.passed_over
     say(*(f"skipped {error}" for error in checked.skipped), *passed_over.sentences(advice=not printing.quiet))
     if page:
-        _write_page(page, checked, photos, origin)
+        _write_page(page, checked, photos)
     if output:
         _write_list(output, checked)
     written = [str(path) for path in (page, output) if path]
@@ -170,7 +170,7 @@ def check(
     _tell(record, lines, done, printing, skipped=bool(checked.skipped or passed_over.types))
 
 
-def _write_page(page: Path, checked: Checked, photos: Labelled, origin: str) -> None:
+def _write_page(page: Path, checked: Checked, photos: Labelled) -> None:
     from ..models.check.page import write_check_page
     from ..photos.decode import SHOWN, load_image
     from ..photos.find import Photo
@@ -182,7 +182,7 @@ def _write_page(page: Path, checked: Checked, photos: Labelled, origin: str) -> 
 
     command = f"patchvote check {shlex.quote(str(photos.photos))} -o suspects.csv"
     title = f"{base_name(photos.photos)}: photos to look at"
-    write_check_page(page, checked, load, title=title, command=command, origin=origin)
+    write_check_page(page, checked, load, title=title, command=command)
 
 
 def _write_list(output: Path, checked: Checked) -> None:

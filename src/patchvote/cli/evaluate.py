@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.file_kinds import Kind, origin_of
+from ..utils.file_kinds import Kind
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted, padded, printable, width
 from .options import Adapting, Cache, Cluster, ModelFile, Printing, Report
@@ -45,12 +45,11 @@ def evaluate(
     settings, strangers = adapting.settings, unknown or []
     path, names = model.model, (base_name(model.model), base_name(photos.photos))
     default = (Path() if isinstance(path, RemotePath) else path.parent) / f"{names[0]}-{names[1]}.html"
-    page, origin = report.file(default), origin_of([path, photos.photos])
+    page = report.file(default)
     with cluster.opened() as engine:
         classifier = model.load(cluster, cache=cache.folder)
-        outputs, renewed = [(page, Kind.report)], {} if report.report else {default: origin}
         inputs = [photos.photos, *strangers]
-        model.check_written(classifier, outputs, inputs, renewed=renewed, columns=photos.named)
+        model.check_written(classifier, [(page, Kind.report)], inputs, renewed=default, columns=photos.named)
         photos.tell_hints()
         others = photos.sources(strangers)
         with progress_line("evaluate", printing.quiet) as progress:
@@ -60,7 +59,7 @@ def evaluate(
     if page:
         known = f", {classifier.known:,} of which it had learned from" if classifier.known else ""
         measured = f"on {counted(len(scores), 'photo')} of {names[1]}{known}" + (f"; {change}" if change else "")
-        classifier.report(page, title=f"{names[0]} on {names[1]}", measured=measured, origin=origin)
+        classifier.report(page, title=f"{names[0]} on {names[1]}", measured=measured)
     lines = _scores_lines(scores)
     if classifier.known:
         known = counted(classifier.known, "of these photos was", "of these photos were")

@@ -1,7 +1,7 @@
 """Check the outputs of a command before its work begins, so that no file is lost that somebody may want.
 
-An output may be new, or replace a file of the same kind that patchvote wrote. Models and reports of other runs or other
-photos, lists that people edit, and files that patchvote did not write, are replaced only with `force`. A file that the
+An output may be new, or replace what patchvote wrote and can write again. Models, lists that people edit, reports under
+a name that the user gave, and files that patchvote did not write, are replaced only with `force`. A file that the
 command reads, or writes as another output, is never replaced, not even with `force`: that can only be a mistake.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import PatchvoteError
-from ..utils.file_kinds import Kind, kind_of, origin_in
+from ..utils.file_kinds import Kind, is_made_again
 from ..utils.remote import RemotePath
 from .find import find_photos
 from .manifests import ENDINGS as MANIFESTS
@@ -29,14 +29,14 @@ def check_outputs(
     *,
     force: bool = False,
     updated: Sequence[Path] = (),
-    renewed: Mapping[Path, str] | None = None,
+    renewed: Path | None = None,
     columns: Columns | None = None,
 ) -> None:
     """Refuse outputs that would replace files they must not replace.
 
     `inputs` are what the command reads: files, folders and manifests of photos (with these `columns`), and 0 for
-    standard input; they are iterated only if an output exists. Models and reports are replaced if they are `updated`,
-    or `renewed` and of the same model and photos (`origin_of`).
+    standard input; they are iterated only if an output exists. `updated` files are replaced in any case; `renewed` is
+    a report whose name the user did not choose.
     """
     wanted = [(path, kind) for path, kind in outputs if path is not None]
     seen: dict[_Key, tuple[Path, Kind]] = {}
@@ -59,8 +59,7 @@ def check_outputs(
             )
         is_updated = any(_identity(path) & _identity(other) for other in updated)
         if not force and not is_updated:
-            origin = next((of for other, of in (renewed or {}).items() if _identity(path) & _identity(other)), None)
-            _check_owner(path, kind, origin)
+            _check_owner(path, kind, path == renewed)
 
 
 def _check_place(path: Path) -> None:
@@ -82,24 +81,15 @@ def _check_place(path: Path) -> None:
     raise PatchvoteError(f"{path} cannot be written: {reason}.")
 
 
-def _check_owner(path: Path, kind: Kind, origin: str | None) -> None:
-    """Refuse to replace a file of another origin or kind, or a model or report of another run."""
+def _check_owner(path: Path, kind: Kind, renewed: bool) -> None:
+    """Refuse to replace a file that cannot be made again."""
     try:
-        existing_kind = kind_of(path)
-        renews = origin is not None and origin_in(path) == origin
+        is_free = (renewed or kind not in (Kind.model, Kind.report, Kind.suspects)) and is_made_again(path)
     except OSError as error:
         raise PatchvoteError(f"{path} exists, but cannot be read: {error.strerror}. Choose another name.") from error
-    if existing_kind is kind and (renews or kind not in (Kind.model, Kind.report, Kind.suspects)):
-        return
-    if existing_kind is kind:
-        what = f"there is {kind} already" if origin is None else f"there is {kind} of other photos or another model"
-    elif existing_kind is not None:
-        what = f"it is {existing_kind} of patchvote, not {kind}"
-    else:
-        what = "patchvote did not write it"
-    raise PatchvoteError(
-        f"{path} would be replaced by {kind}, but {what}. Choose another name, or add --force to replace it."
-    )
+    if not is_free:
+        words = "it exists. Choose another name, or add --force to replace it."
+        raise PatchvoteError(f"{path} would be replaced by {kind}, but {words}")
 
 
 def _files(inputs: Iterable[Path | int | None], columns: Columns | None) -> Iterator[Path | int]:

@@ -75,12 +75,10 @@ def write_check_page(
     *,
     title: str,
     command: str,
-    origin: str = "",
 ) -> None:
     """Write the page of a check as one self-contained HTML file, atomically.
 
-    `load` returns the upright image of a photo, given its name, and `command` writes the list of suspects; `origin` as
-    for `write_page`.
+    `load` returns the upright image of a photo, given its name, and `command` writes the list of suspects.
     """
     body = _headline(checked, command)
     for kind, (heading, words) in _KINDS.items():
@@ -90,7 +88,7 @@ def write_check_page(
             body += section(f"{heading} ({len(suspects):,})", f"<p>{words}</p>\n{_grid(shown)}{more}")
     gaps = "".join(f"<p>{escaped(line)}</p>\n" for line in checked.gaps())
     body += _alike(checked, load) + _classes(checked) + (section("Not checked", gaps) if gaps else "")
-    write_page(path, title, body + _unread(checked), origin)
+    write_page(path, title, body + _unread(checked))
 
 
 def _headline(checked: Checked, command: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ...utils.file_kinds import GENERATOR, origin_mark
+from ...utils.file_kinds import GENERATOR
 from ...utils.files import write_file
 from ...utils.terminal import counted
 
@@ -127,20 +127,19 @@ for (const head of document.querySelectorAll(".sortable th[scope=col]")) {
 """
 
 
-def write_page(path: str | Path, title: str, body: str, origin: str = "") -> None:
-    """Write a page, atomically; a later page of the same origin (`marks.origin_of`) may replace it."""
+def write_page(path: str | Path, title: str, body: str) -> None:
+    """Write a page, atomically."""
     # File names that are not valid Unicode lose the characters that cannot be displayed.
-    write_file(Path(path), [_page(title, body, origin).encode("utf-8", "replace")])
+    write_file(Path(path), [_page(title, body).encode("utf-8", "replace")])
 
 
-def _page(title: str, body: str, origin: str) -> str:
+def _page(title: str, body: str) -> str:
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    mark = f"{origin_mark(origin)}\n" if origin else ""
     style = resources.files(__package__).joinpath("page.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'{GENERATOR}\n{mark}<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'{GENERATOR}\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escaped(title)}</title>\n'
         f"<style>\n{style}</style>\n</head>\n<body>\n<main>\n<h1>{escaped(title)}</h1>\n{body}</main>\n"
         f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"

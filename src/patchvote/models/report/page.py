@@ -57,12 +57,10 @@ def write_report(
     *,
     title: str,
     kind: str,
-    origin: str = "",
 ) -> None:
     """Write a report as one self-contained HTML file, atomically.
 
-    `mistakes` are shown with the highest confidence first, `kind` says on which photos the scores were measured, and a
-    later report of the same `origin` may replace the file.
+    `mistakes` are shown with the highest confidence first, and `kind` says on which photos the scores were measured.
     """
     if scores is None or not len(scores):
         lead = f'<p class="lead">{prose(accuracy_of(model.about))}</p>\n'
@@ -72,7 +70,7 @@ def write_report(
         body += _confusion(scores) + _confidence(scores) + _rejection(scores)
         body += _mistakes(scores, mistakes, cannot_tell(model))
     body += _making(model) + section("Its limits", bullets(map(prose, limits(model))))
-    write_page(path, title, body, origin)
+    write_page(path, title, body)
 
 
 def _headline(scores: Scores, kind: str) -> str:
