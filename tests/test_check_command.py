@@ -129,7 +129,7 @@ def test_a_second_check_renews_its_page_and_keeps_an_edited_list(here, command):
     assert (done.code, "by a list of suspects, but it exists" in done.err) == (1, True)
     assert command(*CHECK[:-1], "-o", "suspects.csv", "--force").code == 3
     (here / "photos-check.html").write_text("mine")
-    assert "patchvote did not write it" in command(*CHECK[:-1]).err
+    assert "but it exists" in command(*CHECK[:-1]).err
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------
