@@ -68,14 +68,6 @@ def test_answers_are_those_of_a_voter_that_learned_the_others(features):
     assert (found.unlike > 0).all()
 
 
-def test_a_photo_of_a_class_of_its_own_is_not_asked_about():
-    means, numbers = photos_of()
-    numbers = np.r_[numbers, 4]
-    found = hold_out_each(bags_of(np.r_[means, means[:1] + 1]), numbers, np.arange(len(numbers)))
-    assert found.asked.tolist() == [True] * (len(numbers) - 1) + [False]
-    assert np.isnan(found.probability[-1]).all()
-
-
 def test_features_that_are_all_equal_are_no_error_and_have_no_outliers():
     for means in (np.ones((16, 8)), np.zeros((16, 8))):
         held_out = hold_out_each(bags_of(means), np.arange(16) % 2, np.arange(16))
@@ -107,17 +99,6 @@ def test_doubts_equal_the_loop_of_the_definition(seed):
     assert sorted(photos) == [i for i in range(12) if doubts[i] > 150]
     assert list(doubts[photos]) == sorted(doubts[photos], reverse=True)
     np.testing.assert_array_equal(classes, others[photos])
-
-
-def test_a_contradiction_between_classes_that_are_often_confused_is_doubted_less():
-    sure = np.array([0.97, 0.02, 0.01])
-    probability = np.tile([0.01, 0.02, 0.97], (20, 1))
-    labels = np.full(20, 2)
-    probability[0] = sure
-    alone, _ = label_doubts(probability, labels)
-    probability[1:8] = sure  # many photos of the label look like that class
-    often, _ = label_doubts(probability, labels)
-    assert alone[0] > 5 * often[0]
 
 
 def test_planted_labels_are_found_and_named_best_first():
@@ -229,26 +210,7 @@ def test_photos_alike_in_one_class_are_groups_and_only_the_same_file_is_a_suspec
     assert checked.few == {}
 
 
-def test_a_chain_of_photos_that_are_alike_in_pairs_counts_as_several():
-    means, numbers = photos_of(classes=2, each=12, features=200)
-    rng = np.random.default_rng(1)
-    step = np.abs(rng.standard_normal(200))
-    for index in range(1, 12):  # each is like the one before it, and unlike the first
-        means[index] = means[index - 1] + 0.1 * step * rng.random(200)
-    checked = check_collection(collection(means, numbers))
-    assert len(checked.alike) == 1
-    assert 1 < checked.different["class 0"] < 12
-
-
 # --- outliers and the rest --------------------------------------------------------------------------------------------
-
-
-def test_a_stranger_is_an_outlier_and_is_listed_once():
-    means, numbers = photos_of(each=25)
-    stranger = np.random.default_rng(9).gamma(0.5, 1.0, 96)
-    checked = check_collection(collection(np.r_[means, [stranger]], np.r_[numbers, 1]))
-    assert [suspect.name for suspect in checked.suspects] == ["class 1/100.jpg"]
-    assert checked.suspects[0].kind is Kind.outlier
 
 
 @pytest.mark.parametrize("seed", range(4))

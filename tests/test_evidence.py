@@ -15,7 +15,7 @@ from PIL import Image
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNN, Bags, Evidence, ImageClassifier, LocalNBNN, MomentRidge, PatchvoteError, Photo
 from patchvote.models.evidence import Match, traced
-from patchvote.models.report.picture import draw, draw_matches, encoded, glow
+from patchvote.models.report.picture import draw_matches, glow
 
 TRACING = ("moment-ridge", "nbnn", "local-nbnn")
 
@@ -72,14 +72,6 @@ def test_the_photo_is_lit_where_it_speaks_for_the_class_and_dim_elsewhere():
     assert lit[40, 20, 0] - lit[40, 20, 2] > 80  # red, as the photo is
     assert np.ptp(lit[40, 140]) < 5  # grey
     assert np.ptp(np.asarray(glow(evidence, image, "dog"), np.int64)[40, 20]) < 5
-
-
-@pytest.mark.parametrize("size", [(1, 1), (3, 400), (640, 480)])
-def test_pictures_are_drawn_of_photos_of_any_size_and_mode(size):
-    for mode in ("L", "RGB"):
-        picture = draw(some_evidence(), Image.new(mode, size, 90), side=120)
-        assert picture.mode == "RGB"
-        assert encoded(picture)[:4] == b"\x89PNG"
 
 
 def test_matches_are_drawn_beside_the_parts_that_they_match():
