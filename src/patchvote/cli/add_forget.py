@@ -74,11 +74,7 @@ def _add_lines(classifier: ImageClassifier, target: Path, added: dict[str, int])
 def forget(
     model: ModelFile,
     photos: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PHOTO...",
-            help="Names of training photos, patterns such as 'cat/2019*', SHA-256 digests, or classes: cat/",
-        ),
+        list[str], typer.Argument(metavar="PHOTO...", help="Names, patterns ('cat/2*'), digests, or classes: cat/")
     ],
     output: ChangedModel = None,
     *,

@@ -18,12 +18,9 @@ _INDENT = len("networks   ")
 
 def cache(
     folder: Annotated[
-        Path | None,
-        typer.Option("--cache", help="Folder that other commands got by --cache.", show_default="your cache"),
+        Path | None, typer.Option("--cache", help="Folder of other commands' --cache; yours by default.")
     ] = None,
-    clear: Annotated[
-        bool, typer.Option("--clear", help="Remove the descriptors of photos and the built networks in it.")
-    ] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove descriptors of photos and built networks.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Clear it without asking.")] = False,
     *,
     printing: Printing,

@@ -31,31 +31,13 @@ class Moving:
     """Which photos are moved, and where."""
 
     move: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Move suspects into DIR, into folders of their classes; photos that only look alike stay. "
-            "PHOTOS-moves.jsonl, written here, records where they were, for --undo.",
-        ),
+        Path | None, typer.Option(metavar="DIR", help="Move suspects into DIR; PHOTOS-moves.jsonl records it.")
     ] = None
     apply: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            help="Do what the column action of an edited list says: keep; relabel, to the class in the column to; "
-            "move or drop, into --move DIR.",
-        ),
+        Path | None, typer.Option(metavar="FILE", exists=True, help="Do what the column action of an edited list says.")
     ] = None
     undo: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Move photos back, by the record of an earlier run (PHOTOS-moves.jsonl). Name the folder that it "
-            "moved photos into with --move.",
-        ),
+        Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Move back what a record says.")
     ] = None
 
     def check(self, photos: Path) -> None:
@@ -106,13 +88,10 @@ class Moving:
 def check(
     photos: Labelled,
     test: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="DIR", parser=place, help="Test photos; copies of them are found in PHOTOS. May be repeated."
-        ),
+        list[Path] | None, typer.Option(metavar="DIR", parser=place, help="Test photos; copies of them are found.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a list of suspects, .csv or .jsonl, for --apply.")
+        Path | None, typer.Option("--output", "-o", help="List of suspects to write, for --apply.")
     ] = None,
     force: Force = False,
     *,

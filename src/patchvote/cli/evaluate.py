@@ -27,12 +27,7 @@ def evaluate(
     model: ModelFile,
     photos: Labelled,
     unknown: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="DIR",
-            parser=place,
-            help="Photos of classes that MODEL does not know: how many are rejected? May be repeated.",
-        ),
+        list[Path] | None, typer.Option(metavar="DIR", parser=place, help="Photos of classes that MODEL does not know.")
     ] = None,
     *,
     adapting: Adapting,

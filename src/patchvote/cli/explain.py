@@ -31,34 +31,17 @@ class Drawing:
     """What is drawn, and where it goes."""
 
     label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--class", metavar="CLASS", help="Class to draw; may be repeated.", show_default="likeliest and runner-up"
-        ),
+        list[str] | None, typer.Option("--class", metavar="CLASS", help="Class to draw; may be repeated.")
     ] = None
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="PNG to write; of several photos, the folder of their pictures.",
-            show_default="PHOTO-evidence.png here, of several photos the folder evidence",
-        ),
+        Path | None, typer.Option("--output", "-o", help="PNG to write; of several photos, a folder.")
     ] = None
     arrays: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write the votes of all parts for all classes, their boxes and maps to this .npz file, or folder."
-        ),
+        Path | None, typer.Option(help="Also write all votes as numbers: a .npz, or a folder of them.")
     ] = None
     training: Annotated[
         Path | None,
-        typer.Option(
-            "--photos",
-            metavar="DIR",
-            parser=place,
-            help="Folder of the training photos, to draw the parts that match, if MODEL stores them.",
-        ),
+        typer.Option("--photos", metavar="DIR", parser=place, help="Training photos, whose matching parts are drawn."),
     ] = None
 
     def folder(self, photos: Unlabelled) -> Path | None:

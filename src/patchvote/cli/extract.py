@@ -23,25 +23,16 @@ if TYPE_CHECKING:
 class DescribingInDetail(Describing):
     """How photos are described, with the settings of each mode."""
 
-    sides: Annotated[
-        str | None, typer.Option(help="dense: longest sides in pixels, one per scale.", show_default="224,448")
-    ] = None
-    count: Annotated[
-        int | None,
-        typer.Option(help="patch: approximate number per image (the paper: 100 or 400).", show_default="100"),
-    ] = None
-    smallest: Annotated[
-        int | None, typer.Option(help="patch: side of the smallest patches, in pixels.", show_default="32")
-    ] = None
+    sides: Annotated[str | None, typer.Option(help="dense: longest sides in pixels; 224,448 by default.")] = None
+    count: Annotated[int | None, typer.Option(help="patch: approximate number per photo; 100 by default.")] = None
+    smallest: Annotated[int | None, typer.Option(help="patch: pixels of the smallest side; 32 by default.")] = None
     levels: Annotated[
-        int | None, typer.Option(help="patch: number of sizes, each twice the one before.", show_default="3")
+        int | None, typer.Option(help="patch: number of sizes, each twice the one before; 3 by default.")
     ] = None
-    patch_input: Annotated[
-        int | None, typer.Option(help="patch: side in pixels to which each is resized; the network's own by default.")
-    ] = None
-    activation: Annotated[
-        Literal["after", "before"], typer.Option(help="Side of the last activation on which descriptors are read.")
-    ] = "after"
+    patch_input: Annotated[int | None, typer.Option(help="patch: pixels to which each side is resized.")] = None
+    activation: Annotated[Literal["after", "before"], typer.Option(help="Side of the last activation to read.")] = (
+        "after"
+    )
 
     def recipe(self) -> Recipe | str:
         """Return the recipe; options of the other mode are refused."""
@@ -62,10 +53,7 @@ class DescribingInDetail(Describing):
 
 def extract(
     photos: Labelled,
-    store: Annotated[
-        Path,
-        typer.Argument(metavar="STORE", parser=place, help="Folder to keep them in; created if it does not exist."),
-    ],
+    store: Annotated[Path, typer.Argument(metavar="STORE", parser=place, help="Folder to keep them in.")],
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first photo that cannot be read.")] = False,
     *,
     describing: DescribingInDetail,

@@ -17,14 +17,12 @@ from .photos import Labelled, base_name
 def fine_tune(
     photos: Labelled,
     model: NewModel,
-    sides: Annotated[
-        str, typer.Option(help="Longest sides of a photo in pixels, one per scale; 224 alone is a fifth of the work.")
-    ] = "224,448",
+    sides: Annotated[str, typer.Option(help="Longest sides in pixels; 224 alone is a fifth of the work.")] = "224,448",
     network: Annotated[
         str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, or an ONNX file.")
     ] = "efficientnet-lite0",
     start: Annotated[
-        str | None, typer.Option(help="Tensor of an ONNX file after which it is tuned.", show_default="last stage")
+        str | None, typer.Option(help="Tensor after which it is tuned; the last stage by default.")
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Most passes over the photos.")] = 20,
     *,

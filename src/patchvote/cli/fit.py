@@ -42,10 +42,7 @@ _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` 
 class Fitting(Cache, Report):
     """How a model is trained, for `fit` and `fine-tune`."""
 
-    voter: Annotated[
-        str,
-        typer.Option(help=f"How parts of a photo vote: auto, {', '.join(OWN)}, or a voter of another package."),
-    ] = "auto"
+    voter: Annotated[str, typer.Option(help=f"auto, {', '.join(OWN)}, or a voter of another package.")] = "auto"
     budget: Annotated[float, typer.Option(min=0, help="Seconds for training, of voters that learn in passes.")] = 60.0
     seed: Seed = 0
     force: Force = False
@@ -79,17 +76,10 @@ def fit(
     photos: Labelled,
     model: NewModel = Path("model.patchvote"),
     target: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=place,
-            help="Unlabelled photos like those to be predicted, if these are from another camera or place.",
-        ),
+        Path | None, typer.Option(metavar="DIR", parser=place, help="Unlabelled photos to adapt to.")
     ] = None,
     insist: Insist = False,
-    no_memory: Annotated[
-        bool, typer.Option("--no-memory", help="Write a small model, which cannot learn, forget or adapt any more.")
-    ] = False,
+    no_memory: Annotated[bool, typer.Option("--no-memory", help="Write a small model, which learns no more.")] = False,
     *,
     fitting: Fitting,
     describing: Describing,

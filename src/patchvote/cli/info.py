@@ -17,12 +17,10 @@ from .output import SKIPPED, bytes_text, size
 
 def info(
     path: Annotated[
-        Path, typer.Argument(metavar="MODEL|STORE", parser=place, help="A model, or a folder that `extract` filled.")
+        Path, typer.Argument(metavar="MODEL|STORE", parser=place, help="A model, or a folder of `extract`.")
     ],
     card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
-    photos: Annotated[
-        bool, typer.Option("--photos", help="Print the names of the training photos that a model holds.")
-    ] = False,
+    photos: Annotated[bool, typer.Option("--photos", help="Print the names of the training photos.")] = False,
     *,
     printing: Printing,
 ) -> None:

@@ -23,9 +23,7 @@ _COLUMNS = 10_000  # of the table where there is no terminal: as many as it need
 
 
 def networks(
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Load those at hand, and measure the seconds per photo on this machine.")
-    ] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure the seconds per photo of those at hand.")] = False,
     *,
     machine: Machine,
     printing: Printing,

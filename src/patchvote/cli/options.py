@@ -36,16 +36,10 @@ class MistypedError(PatchvoteError):
 
 
 NewModel = Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File to write.")]
-ChangedModel = Annotated[
-    Path | None, typer.Option("--output", help="File to write.", show_default="MODEL itself, once all is done")
-]
+ChangedModel = Annotated[Path | None, typer.Option("--output", help="File to write; MODEL by default.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of all random choices.")]
-Insist = Annotated[
-    bool, typer.Option("--insist", help="Adapt even if it looks unsafe: you know that the photos show MODEL's classes.")
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Replace a model or report, or a file that patchvote did not write.")
-]
+Insist = Annotated[bool, typer.Option("--insist", help="Adapt even if it looks unsafe.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a model, a report, or any file.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")]
 
 
@@ -75,13 +69,7 @@ class ModelFile:
     """A model that a command reads."""
 
     model: Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File of a model.")]
-    network: Annotated[
-        str | None,
-        typer.Option(
-            help="Network of MODEL, as for fit; needed if it is neither embedded nor an ONNX file beside MODEL.",
-            show_default="the one that MODEL names",
-        ),
-    ] = None
+    network: Annotated[str | None, typer.Option(help="Network of MODEL, if it is not found by its name.")] = None
     force: Force = False
 
     def load(self, machine: Machine, **settings: Any) -> ImageClassifier:
@@ -105,9 +93,7 @@ class Machine:
     """Where the network runs."""
 
     device: Annotated[str, typer.Option(help="Where the network runs: cpu, cuda (NVIDIA) or mps (Apple).")] = "cpu"
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Number of threads; one per core by default.")
-    ] = None
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Threads; one per core by default.")] = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -119,15 +105,11 @@ class Machine:
 class Cluster(Machine):
     """Where photos are extracted: in this process, or by workers."""
 
-    engine: Annotated[
-        EngineName, typer.Option(help="local: this process. ray: workers of a Ray cluster (extra ray).")
-    ] = EngineName.local
-    address: Annotated[
-        str | None, typer.Option(help="ray: address of the cluster.", show_default="$RAY_ADDRESS, or a new one here")
-    ] = None
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="ray: workers, each with --jobs threads.", show_default="all cores")
-    ] = None
+    engine: Annotated[EngineName, typer.Option(help="local: this process. ray: workers of a Ray cluster.")] = (
+        EngineName.local
+    )
+    address: Annotated[str | None, typer.Option(help="ray: address; $RAY_ADDRESS or a new cluster by default.")] = None
+    workers: Annotated[int | None, typer.Option(min=1, help="ray: workers, each with --jobs threads.")] = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -147,12 +129,8 @@ class Cluster(Machine):
 class Cache:
     """Whether, and where, what the network computes is kept."""
 
-    cache: Annotated[
-        Path | None, typer.Option(help="Folder to keep what the network computes.", show_default="your cache")
-    ] = None
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Keep nothing of what the network computes, and use nothing kept.")
-    ] = False
+    cache: Annotated[Path | None, typer.Option(help="Folder to keep what the network computes.")] = None
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep nothing of it, and use nothing kept.")] = False
 
     @property
     def folder(self) -> Path | bool | None:
@@ -181,17 +159,9 @@ class Adapting:
     """Which photos are rejected, and whether the model is adapted first."""
 
     threshold: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=0.999,
-            help='Share of photos of known classes that may be rejected: less familiar ones are "none of these".',
-            show_default="that of MODEL, 0.05",
-        ),
+        float | None, typer.Option(min=0, max=0.999, help="Share of known photos that may be rejected.")
     ] = None
-    adapt: Annotated[
-        bool, typer.Option("--adapt", help="Adapt to PHOTOS first, if they are from another camera or place.")
-    ] = False
+    adapt: Annotated[bool, typer.Option("--adapt", help="Adapt to PHOTOS first, of another camera or place.")] = False
     insist: Insist = False
 
     @property
@@ -207,12 +177,12 @@ class Adapting:
 class Describing:
     """How photos are described."""
 
-    network: Annotated[
-        str, typer.Option(help="A name that `patchvote networks` lists, an ONNX file, hf:owner/name, torch:… or timm:…")
-    ] = "efficientnet-lite0"
-    mode: Annotated[
-        Literal["dense", "patch"], typer.Option(help="dense: all cells of the feature map. patch: the paper's patches.")
-    ] = "dense"
+    network: Annotated[str, typer.Option(help="A name of `patchvote networks`, an ONNX file, hf:…, torch:…")] = (
+        "efficientnet-lite0"
+    )
+    mode: Annotated[Literal["dense", "patch"], typer.Option(help="dense: all cells. patch: the paper's patches.")] = (
+        "dense"
+    )
 
     def recipe(self) -> Recipe | str:
         """Return the recipe; for dense, the network's name, since a network of one size then gets one scale."""

@@ -34,10 +34,7 @@ class _Listed:
     """Photos that may be listed, in columns of any name."""
 
     columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="file=…,label=…", help="Columns of a .csv or .jsonl in which file_name and label have other names."
-        ),
+        str | None, typer.Option(metavar="file=…,label=…", help="Names of columns of a .csv or .jsonl.")
     ] = None
 
     @functools.cached_property

@@ -27,13 +27,11 @@ _MAX_REASONS = 5  # photos that could not be sorted of which the reason is print
 class Sorting:
     """Whether, and how, photos are put into a folder per class."""
 
-    sort_into: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Copy photos into DIR, into a folder per class.")
-    ] = None
+    sort_into: Annotated[Path | None, typer.Option(metavar="DIR", help="Copy photos into DIR, a folder per class.")] = (
+        None
+    )
     link: Annotated[bool, typer.Option("--link", help="Make links in DIR instead of copies.")] = False
-    move: Annotated[
-        bool, typer.Option("--move", help="Move photos into DIR; if the same bytes are there, the original is removed.")
-    ] = False
+    move: Annotated[bool, typer.Option("--move", help="Move photos into DIR.")] = False
 
     def check(self) -> None:
         """Refuse options that exclude each other, and a folder into which no photo can be put."""
@@ -59,10 +57,7 @@ def predict(
     model: ModelFile,
     photos: Unlabelled,
     output: Output = None,
-    top: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="K", help="Also write the K likeliest classes, each with its probability."),
-    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, metavar="K", help="Also write the K likeliest classes.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also write the probability of every class.")] = False,
     *,
     adapting: Adapting,

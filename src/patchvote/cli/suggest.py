@@ -25,9 +25,7 @@ def suggest(
     photos: Unlabelled,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of photos to suggest.")] = 20,
     output: Output = None,
-    copy_into: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also copy the suggested photos into DIR.")
-    ] = None,
+    copy_into: Annotated[Path | None, typer.Option(metavar="DIR", help="Also copy the photos into DIR.")] = None,
     *,
     cache: Cache,
     machine: Machine,

@@ -144,11 +144,13 @@ def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what
 
     def run() -> None:
         try:
-            future.set_result(work())
+            result = work()
         except BaseException as error:  # raised again in the waiting thread
-            future.set_exception(error)
-        finally:
             _at_work.discard(thread)
+            future.set_exception(error)
+        else:
+            _at_work.discard(thread)  # before anybody has the result, and may exit
+            future.set_result(result)
 
     thread = threading.Thread(target=run, daemon=True, name="patchvote-network")
     _at_work.add(thread)
