@@ -11,13 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..bags.boxes import cell_boxes
-from ..models.scores import Scores
 from ..utils.terminal import Progress
-from ..voters.familiarity import REJECTION
 from ..voters.prototype_training import Checkpoint
-from ..voters.snbnl import REMEMBERED, compact
-from ..voters.votes import fit_temperature, softmax, threshold_for
 from .layers import VoteHead
 from .onnx_module import OnnxModule
 from .trunk import Seen
@@ -122,36 +117,6 @@ class Learner:
     def _accuracy(self) -> float:
         expected = self.numbers[list(self.seen.held_out)]
         return float(np.mean(self._held_out_votes().argmax(axis=1) == expected)) if len(expected) else 0.0
-
-    def held_out_scores(self, classes: tuple[str, ...], names: tuple[str, ...]) -> tuple[Scores | None, float]:
-        """Return the predictions for the held-out photos, and the temperature that was fitted on them."""
-        images = list(self.seen.held_out)
-        if not images:
-            return None, 1.0
-        votes, expected = self._held_out_votes(), self.numbers[images]
-        temperature = fit_temperature(votes, expected)
-        probability = softmax(votes / temperature)
-        threshold = threshold_for(probability, expected, REJECTION)
-        held_out = tuple(names[i] for i in images)
-        return Scores(classes, held_out, expected, probability, threshold, held_out=True), temperature
-
-    @torch.no_grad()
-    def memory(self, classes: int) -> dict[str, npt.NDArray[Any]]:
-        """Return some descriptors of each class, with their boxes, as a model stores them."""
-        rng = np.random.default_rng(self.settings.seed)
-        values, boxes, numbers = [], [], []
-        for number in range(classes):
-            rows = rng.permutation(np.flatnonzero(self.labels.numpy() == number))[: REMEMBERED // 4]
-            if not len(rows):
-                continue
-            maps = self._features(rows).movedim(1, -1).cpu().numpy()
-            cells, all_boxes = maps.reshape(-1, maps.shape[-1]), np.tile(cell_boxes(*maps.shape[1:3]), (len(rows), 1))
-            chosen = rng.permutation(len(cells))[:REMEMBERED]
-            values.append(compact(cells[chosen]))
-            boxes.append(all_boxes[chosen])
-            numbers.append(np.full(len(chosen), number, np.int64))
-        parts = {"memory_values": values, "memory_boxes": boxes, "memory_class": numbers}
-        return {name: np.concatenate(part) for name, part in parts.items()}
 
     @torch.no_grad()
     def _standardise(self, head: VoteHead) -> None:

@@ -24,7 +24,7 @@ from ..utils.arrays import on_device
 from ..utils.files import temporary_folder
 from ..utils.terminal import Progress, counted
 from ..voters.votes import clearly_less, log_losses
-from .fine_tune import Tuned, TuningSettings, fine_tune, network_beside
+from .fine_tune import Tuned, TuningSettings, fine_tune
 from .trunk import default_start, tunable_graph
 
 _HELD_OUT = 0.2  # share of the photos on which tuned and frozen network are compared
@@ -103,6 +103,14 @@ class TuneOrKeep:
         return [path, *written]
 
 
+def network_beside(path: str | Path) -> Path:
+    """Return the ONNX file of a model's network, which has its settings in a TOML file of the same name."""
+    if Path(path).suffix.lower() in (".onnx", ".toml"):
+        name = Path(path).with_suffix(".patchvote").name
+        raise PatchvoteError(f"{path} cannot be a model: its network has that name. Name the model {name}, say.")
+    return Path(path).with_suffix(".onnx")
+
+
 def tune_or_keep(
     classifier: ImageClassifier,
     photos: Source,
@@ -138,7 +146,7 @@ def tune_or_keep(
     if frozen is None:
         return TuneOrKeep(classifier)
     rest = Found([photo for photo in found if photo.name not in frozen.names])
-    more: dict[str, Any] = {"device": device, "trunk_device": device, "progress": progress}
+    more: dict[str, Any] = {"device": device, "progress": progress}
     network = fine_tune(recipe.network, rest, settings=settings, checkpoint=checkpoint, **more)
     with temporary_folder() as folder:
         path = network.save_network(folder / "tuned.onnx")
