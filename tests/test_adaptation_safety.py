@@ -7,15 +7,11 @@ import io
 import json
 
 import numpy as np
-import onnxruntime
 import pytest
 from PIL import Image
 
 from helpers.command import patchvote
-from patchvote import Dense, ImageClassifier, ModelError, PatchvoteError, Recipe
-from patchvote.models.export import export_model
-from patchvote.photos.decode import load_image
-from patchvote.photos.find import find_photos
+from patchvote import Dense, ImageClassifier, PatchvoteError, Recipe
 from patchvote.voters.votes import NONE
 
 SMALL = Recipe(sampling=Dense(sides=(96,)))
@@ -88,30 +84,6 @@ def test_an_adapted_model_cannot_be_taught_more_or_adapted_again(model, photo_fo
     ):
         with pytest.raises(PatchvoteError, match=r"adapt"):
             call()
-
-
-def test_an_exported_graph_rejects_what_the_adapted_model_rejects(model, photo_folder, other_photos, tmp_path):
-    classifier = ImageClassifier.load(model, cache=False).adapt(photo_folder)
-    export_model(classifier.model, tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
-    photos = [*find_photos(other_photos), *find_photos(photo_folder)[::8]]
-    for photo in photos:
-        (told,) = session.run(["probability"], {"photo": np.asarray(load_image(photo))})
-        (expected,) = classifier.predict_proba([photo])
-        np.testing.assert_allclose(told, expected, atol=2e-3)  # answers are of moments in 8 bits
-        assert (told.max() < classifier.model.threshold) == (expected.max() < classifier.model.threshold)
-
-
-def test_a_damaged_linear_function_of_before_is_refused(model, photo_folder):
-    good = ImageClassifier.load(model, cache=False).adapt(photo_folder).model.scorer
-    good.check_all()
-    for change in (
-        {"unadapted_bias": np.full(4, np.nan)},
-        {"unadapted_bias": np.zeros(3)},
-        {"unadapted_linear": np.zeros((4, 3))},
-    ):
-        with pytest.raises(ModelError):
-            type(good)(good.arrays | change, good.settings, 4).check_all()
 
 
 def test_evaluate_shows_before_and_after_adapting(model, photo_folder, tmp_path):

@@ -281,28 +281,6 @@ def test_features_that_are_too_large_for_products_are_refused():
 # --- where a score comes from -----------------------------------------------------------------------------------------
 
 
-def test_pulls_of_all_photos_sum_to_the_score(fitted, test_bags):
-    scorer, weight = fitted.scorer(), np.ones(24) / 24
-    assert scorer.traces
-    vectors, scales = fitted.learned().vectors().astype(float), fitted.factor_
-    for bag in test_bags[::5]:
-        x = unit(moments(bag, BASIS), 5)[0].astype(float)
-        difference = [x[part] * scale**2 for part, scale in zip(parts_of(5), scales, strict=True)]
-        products = (vectors - _mean(fitted, weight)) @ np.concatenate(difference)
-        mean = weight @ vectors
-        constant = (vectors - mean) @ np.concatenate(
-            [mean[part] * scale**2 for part, scale in zip(parts_of(5), scales, strict=True)]
-        )
-        each = fitted.dual_ * (products - constant)[:, None]
-        intercept = weight @ np.eye(3)[fitted.class_]
-        close(each.sum(axis=0) + intercept, fitted._mean_votes(bag)[0], 1e-4)
-        for number in range(3):
-            own = fitted.class_ == number
-            pulls = scorer.pulls(bag, number)
-            close(pulls[own], each[own, number], 1e-5)
-            assert (pulls[~own] == 0).all()
-
-
 # --- models -----------------------------------------------------------------------------------------------------------
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from helpers.command import network_in
 from helpers.local_engine import LocalEngine
@@ -75,22 +72,6 @@ def assert_same_models(model, expected, *, exact: bool) -> None:
             np.testing.assert_allclose(model.scorer.arrays[name], array, rtol=1e-5, atol=1e-5)
 
 
-def test_add_and_adapt_extract_on_workers(cluster, place, command, monkeypatch):
-    (place / "more" / "tulip").mkdir(parents=True)
-    rng = np.random.default_rng(1)
-    for index in range(6):
-        Image.fromarray(rng.integers(0, 255, (64, 64, 3)).astype(np.uint8)).save(f"more/tulip/{index}.jpg")
-    outcomes = []
-    for name, words in (("one", []), ("many", ["--engine", "ray", "--workers", 2])):
-        monkeypatch.setenv("PATCHVOTE_CACHE", name)
-        added = command("add", "m.patchvote", "more", "--output", f"{name}.patchvote", "--json", *words)
-        adapted = command("predict", "m.patchvote", "photos", "--adapt", "--insist", *words)
-        assert (added.code, adapted.code) == (0, 0)
-        outcomes.append((json.loads(added.out)["photos"], adapted.out))
-    assert outcomes[0] == outcomes[1]
-    assert_same_models(read_model("many.patchvote"), read_model("one.patchvote"), exact=True)
-
-
 # --- from Python ------------------------------------------------------------------------------------------------------
 
 
@@ -144,25 +125,6 @@ def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_fro
     assert ended.history_[-1]["share_of_pass"] < 1
     many = SNBNL(**settings).set_options(checkpoint=file).fit_on_workers(store, engine=LocalEngine())
     assert_same_prototypes(many, SNBNL(**settings).fit(store), store)
-
-
-def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(engine, store, monkeypatch):
-    import ray
-
-    monkeypatch.setattr("patchvote.voters.prototype_training._SECONDS_BETWEEN", 0)
-    killed = []
-
-    def kill_one(record) -> None:
-        if record["steps"] == 12 and not killed:
-            members = ray.util.list_named_actors(all_namespaces=True)
-            member = next(one for one in members if one["name"].startswith("patchvote fit snbnl"))
-            actor = ray.get_actor(member["name"], member["namespace"])
-            killed.append(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())))
-            os.kill(killed[0], signal.SIGKILL)
-
-    many = SNBNL(**SMALL).set_options(callback=kill_one).fit_on_workers(store, engine=engine)
-    assert killed
-    assert_same_prototypes(many, SNBNL(**SMALL).fit(store), store)
 
 
 # --- who can reach a cluster ------------------------------------------------------------------------------------------

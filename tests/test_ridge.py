@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from patchvote import Bags, MomentRidge
 from patchvote.bags.moments import parts_of
 from patchvote.models import learning_curve
-from patchvote.voters.ridge import DEFAULT_STRENGTH, STRENGTHS, Ridge, best_strengths
+from patchvote.voters.ridge import STRENGTHS, Ridge, best_strengths
 from patchvote.voters.votes import fit_temperature, log_losses, softmax
 
 SEEDS = st.integers(0, 10_000)
@@ -149,13 +149,6 @@ def test_the_strengths_go_from_the_best_log_loss_to_the_largest_one_that_is_not_
     not_worse = [d.mean() <= 2.5 * d.std() / np.sqrt(groups) + 1e-12 for d in differences]
     largest = max(index for index, allowed in enumerate(not_worse) if allowed)
     np.testing.assert_array_equal(best_strengths(photos.ridge, photos.groups), STRENGTHS[best : largest + 1])
-
-
-def test_without_any_photo_to_leave_out_the_strength_is_the_default():
-    features = np.random.default_rng(0).normal(size=(3, 4))
-    ridge = Ridge.solve(features @ features.T, np.eye(3), np.ones(3))
-    assert best_strengths(ridge, np.arange(3)).tolist() == [DEFAULT_STRENGTH]
-    assert np.isnan(ridge.left_out(0.1)).all()
 
 
 @settings(max_examples=5)

@@ -101,15 +101,6 @@ def test_lists_object_arrays_and_bags_are_the_same_and_a_seed_fixes_the_training
         np.testing.assert_allclose(again, expected, rtol=1e-6)
 
 
-@each_voter
-def test_two_classes_have_one_decision_value(voter):
-    bags, labels = make_bags(classes=2)
-    two = clone(voter).fit(bags, labels)
-    decision = two.decision_function(bags)
-    assert decision.shape == (len(bags),)
-    assert (two.classes_[(decision > 0).astype(int)] == two.predict(bags)).all()
-
-
 def test_what_no_class_explains_is_none_of_these():
     many = MomentRidge().fit(*make_bags(400, seed=3))
     assert (many.predict_or_none(TEST) == EXPECTED).mean() > 0.8
@@ -117,13 +108,6 @@ def test_what_no_class_explains_is_none_of_these():
     strange = [rng.normal(size=(20, 8)) for _ in range(40)]  # clutter only
     assert (many.predict_or_none(strange) == NONE).mean() > 0.5
     assert None in many.predict_or_none(strange, none=None)
-
-
-@each_voter
-def test_whole_numbers_and_half_precision_are_taken(voter):
-    for scale, dtype in ((1, np.float16), (20, np.int16)):
-        train, test = ([(bag * scale).astype(dtype) for bag in bags] for bags in (TRAIN, TEST))
-        assert clone(voter).fit(train, LABELS).score(test, EXPECTED) > 0.85
 
 
 # --- tools of scikit-learn --------------------------------------------------------------------------------------------
