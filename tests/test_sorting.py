@@ -17,45 +17,27 @@ def content(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def folders(folder):
-    return {path.parent.name for path in folder.rglob("*") if path.is_file()}
-
-
-def test_photos_are_copied_into_a_folder_per_class(place, command):
-    before = content(place / "photos")
-    done = command("predict", "m.patchvote", "photos", "--sort-into", "sorted")
+@pytest.mark.parametrize("how", ["copied", "linked", "moved"])
+def test_photos_are_copied_linked_or_moved_into_a_folder_per_class(how, place, command):
+    before, flag = content(place / "photos"), {"linked": ["--link"], "moved": ["--move"]}.get(how, [])
+    done = command("predict", "m.patchvote", "photos", "photos/iris/1.jpg", "--sort-into", "sorted", *flag)
     assert done.code == 0, done.err
-    assert content(place / "photos") == before
-    rows = [line.split(",") for line in done.out.splitlines()[1:]]
-    expected = sorted((row[0].split("/")[-1], row[1].strip('"')) for row in rows)
-    found = [path for path in (place / "sorted").rglob("*") if path.is_file()]
+    assert done.err.startswith(f"{how} 12 photos into sorted: ")
+    assert content(place / "photos") == ({} if how == "moved" else before)
+    rows = {tuple(line.split(",")[:2]) for line in done.out.splitlines()[1:]}
+    found = [path for path in (place / "sorted").rglob("*") if not path.is_dir()]
+    assert all(path.is_symlink() == (how == "linked") for path in found)
+    expected = sorted((name.split("/")[-1], label.strip('"')) for name, label in rows)
     assert sorted((path.name.replace(" (2)", ""), path.parent.name) for path in found) == expected
-    assert done.err.startswith("copied 12 photos into sorted: ")
+    assert sorted(content(place / "sorted").values()) == sorted(before.values())
 
 
 def test_rejected_photos_go_into_a_folder_of_their_own(place, command):
     model = ImageClassifier.load("m.patchvote").model
     write_model(dataclasses.replace(model, threshold=1.0, familiarity=None), place / "strict.patchvote")
     done = command("predict", "strict.patchvote", "photos/iris", "--sort-into", "sorted", "-q")
-    assert done.code == 0, done.err
-    assert folders(place / "sorted") == {"none of these"}
-    assert done.err == ""
-
-
-def test_links_lead_to_the_photos(place, command):
-    assert command("predict", "m.patchvote", "photos/iris", "--sort-into", "sorted", "--link").code == 0
-    links = [path for path in (place / "sorted").rglob("*") if not path.is_dir()]
-    assert {path.resolve() for path in links} == set((place / "photos/iris").iterdir())
-    assert all(path.is_symlink() for path in links)
-
-
-def test_photos_are_moved_only_when_it_is_told(place, command):
-    before = sorted(content(place / "photos").values())
-    done = command("predict", "m.patchvote", "photos", "photos/iris/1.jpg", "--sort-into", "sorted", "--move")
-    assert done.code == 0, done.err
-    assert "moved 12 photos into sorted" in done.err
-    assert content(place / "photos") == {}
-    assert sorted(content(place / "sorted").values()) == before
+    assert (done.code, done.err) == (0, "")
+    assert {path.name for path in (place / "sorted").iterdir()} == {"none of these"}
 
 
 @pytest.mark.parametrize("how", [(), ("--move",), ("--link",)])
