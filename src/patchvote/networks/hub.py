@@ -111,14 +111,6 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-class _AbsentError(NetworkError):
-    """The repository has no such file."""
-
-
-class _UnreachableError(NetworkError):
-    """The file is not in the cache, and the hub does not answer or may not be asked."""
-
-
 def _library() -> Any:
     try:
         import huggingface_hub.errors
@@ -151,8 +143,8 @@ def _asking(name: HubName, file: str = "") -> Iterator[Any]:
     except Exception as error:  # also what the library under the library raises
         absent, unknown = hub.errors.EntryNotFoundError, hub.errors.LocalEntryNotFoundError
         if isinstance(error, absent) and not isinstance(error, unknown):
-            raise _AbsentError(f"{repository} has no file {file}.") from None
-        raise _UnreachableError(
+            raise NetworkError(f"{repository} has no file {file}.") from None
+        raise NetworkError(
             f"{file or 'the list of files'} of {repository} is not in the cache, and cannot be read from the hub: "
             f"{first_line(error.__cause__ or error)[:300]} Is there a connection?"
         ) from None
@@ -167,28 +159,32 @@ def _fetched(name: HubName, file: str, local: bool) -> Path:
 
 def _graph_of(name: HubName, local: bool) -> tuple[HubName, Path]:
     """Return a name with commit and file, and the path of the graph; ask the hub for what is not in the cache."""
-    unreachable: NetworkError | None = None
-    for file in [name.file] if name.file else _USUAL:
-        try:
-            path = _fetched(name, file, local or unreachable is not None)
-        except _AbsentError:
-            continue
-        except _UnreachableError as error:
-            unreachable = unreachable or error
-            continue
-        commit = path.parents[file.count("/")].name
-        return dataclasses.replace(name, revision=commit, file=file), path
-    if unreachable is not None:
-        raise unreachable
-    with _asking(name) as hub:
-        info = hub.HfApi().model_info(name.repository, revision=name.revision or "main", timeout=15)
-    graphs = sorted(one.rfilename for one in info.siblings or () if one.rfilename.lower().endswith(".onnx"))
-    if len(graphs) == 1 and not name.file and _FILE.fullmatch(graphs[0]):
-        return _graph_of(dataclasses.replace(name, file=graphs[0]), local)
-    raise NetworkError(
-        f"{name.repository} has no {f'file {name.file}' if name.file else 'ONNX file with a usual name'}. Its ONNX "
-        f"files are: {', '.join(graphs)[:500] or 'none; look for a repository of onnx-community or Xenova'}."
-    )
+    file = name.file or _usual_file(name)
+    path = _fetched(name, file, local)
+    return dataclasses.replace(name, revision=path.parents[file.count("/")].name, file=file), path
+
+
+def _usual_file(name: HubName) -> str:
+    """Return the file that a name without a file means: one with a usual name, or the only one of the repository."""
+    revision = name.revision or "main"
+    try:
+        with _asking(name) as hub:
+            info = hub.HfApi().model_info(name.repository, revision=revision, timeout=15)
+    except NetworkError:
+        find = _library().try_to_load_from_cache
+        cached = [file for file in _USUAL if isinstance(find(name.repository, file, revision=revision), str)]
+        if not cached:
+            raise
+        return cached[0]
+    files = sorted(one.rfilename for one in info.siblings or ())
+    graphs = [file for file in files if file.lower().endswith(".onnx") and _FILE.fullmatch(file)]
+    usual = [file for file in _USUAL if file in graphs] or (graphs if len(graphs) == 1 else [])
+    if not usual:
+        raise NetworkError(
+            f"{name.repository} has no ONNX file with a usual name. Its ONNX files are: "
+            f"{', '.join(graphs)[:500] or 'none; look for a repository of onnx-community or Xenova'}."
+        )
+    return usual[0]
 
 
 def is_cached(name: str) -> bool:
@@ -241,7 +237,7 @@ def _table(name: HubName, file: str, local: bool) -> dict[str, Any]:
     if path is None:
         try:
             path = str(_fetched(name, file, local))
-        except (_AbsentError, _UnreachableError):
+        except NetworkError:
             return {}
     return read_settings(path) if isinstance(path, str) else {}  # else, the library knows that there is none
 
