@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from patchvote.bags.bags import Bags
 from patchvote.bags.described import Filled
@@ -25,6 +24,7 @@ from patchvote.errors import PatchvoteError, UntypedNetworkError
 from patchvote.networks.names import EMBEDDED, parts_of
 from patchvote.utils.machine import forget_peak_memory, peak_memory
 
+from .baselines.pooled import chosen
 from .datasets import Dataset, read_dataset
 from .made_with import here, settings_and_bags
 from .protocol import Part, Protocol, Setting
@@ -276,7 +276,8 @@ class _SameTraining:
     def _train(self, voter: str) -> tuple[Any, Cell]:
         labels = self._labels(self.read[0].train)
         start = time.perf_counter()
-        estimator = self._make(voter).fit(self.train, labels)
+        source = self.training if voter_kind(voter).stores else self.train
+        estimator = self._make(voter).fit(source, labels)
         trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
         if hasattr(estimator, "recall_"):
             trained["recall"] = round(estimator.recall_, 4)
@@ -284,15 +285,16 @@ class _SameTraining:
 
     def _adapt(self, voter: str, number: int) -> tuple[Any, Cell]:
         """Train on the source, on the labelled images of the target, and on its test images without labels."""
-        names, test = self.read[number].train, self.tests[number]
+        names, stores = self.read[number].train, voter_kind(voter).stores
+        train, test = (self.training, self.test_stores[number]) if stores else (self.train, self.tests[number])
         labels = self._labels(names)
         source, _, target = (self.groups[number].pair or "").partition("-")
         in_target = np.array([name.startswith(f"{target}/") for name in names]) & (source != target)
         target_labels = [*labels[in_target].tolist(), *[None] * len(test)]
-        parts = [_chosen(self.train, in_target), test] if in_target.any() else [test]
+        parts = [chosen(train, in_target), test] if in_target.any() else [test]
         start = time.perf_counter()
         estimator = self._make(voter)
-        estimator.fit(_chosen(self.train, ~in_target), labels[~in_target], parts, target_labels)
+        estimator.fit(chosen(train, ~in_target), labels[~in_target], parts, target_labels)
         trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
         if getattr(estimator, "refusal_", None) is not None:
             trained["refused"] = True
@@ -328,9 +330,3 @@ def _size(store: Store) -> int:
 
 def _bytes_per_descriptor(store: Store) -> int:
     return 4 * store.dim + 18  # its features as float32, its box and its level
-
-
-def _chosen(images: Bags | Store, mask: npt.NDArray[np.bool_]) -> Bags | Store:
-    if isinstance(images, Bags):
-        return images[mask]
-    return images.only([name for name, chosen in zip(images.names, mask, strict=True) if chosen])

@@ -32,10 +32,15 @@ class VoterKind:
     make: Callable[..., Any]  # makes the estimator from settings
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # those that differ from its defaults
     adapts: bool = False  # whether training uses the test images, without their labels
+    stores: bool = False  # whether it learns from stores, whose network has a basis of products, as for users
 
 
 def _registered(kind: str) -> Callable[..., Any]:
     return lambda **settings: registry.voter_class(kind)(**settings)
+
+
+def _default(**settings: Any) -> Voter:
+    return registry.voter_class(registry.DEFAULT).default(0).set_params(**settings)
 
 
 VOTERS: dict[str, VoterKind] = {
@@ -47,9 +52,9 @@ VOTERS: dict[str, VoterKind] = {
     "snbnl-paper": VoterKind("CNN-sNBNL, the paper's settings", PaperSnbnl),
     "snbnl-rule": VoterKind("CNN-sNBNL, regularised by the rule", _registered("snbnl"), {"alpha": "auto"}),
     "snbnl": VoterKind("CNN-sNBNL, lambda 1e-4", _registered("snbnl")),
-    "default": VoterKind("the default voter", _registered(registry.DEFAULT)),
-    "mixture": VoterKind("default, CNN-NBNN and CNN-sNBNL together", Mixture),
-    "adapted-default": VoterKind("adapted default voter", AdaptedDefault, adapts=True),
+    "default": VoterKind("the default voter", _default, stores=True),
+    "mixture": VoterKind("default, CNN-NBNN and CNN-sNBNL together", Mixture, stores=True),
+    "adapted-default": VoterKind("adapted default voter", AdaptedDefault, adapts=True, stores=True),
     "adapted-snbnl": VoterKind("adapted CNN-sNBNL, the paper's settings", AdaptedVotes, adapts=True),
     "adapted-nbnn": VoterKind("adapted CNN-NBNN", AdaptedVotes, {"voter": "nbnn"}, adapts=True),
     "adapted": VoterKind("adapted BagSVM", AdaptedVoter, adapts=True),

@@ -19,7 +19,9 @@ from experiments.results import Results, Run
 from experiments.runner import Runner, Selection, plan
 from experiments.stores import Stores
 from experiments.voters import VOTERS, make_voter
+from patchvote import MomentRidge, Store
 from patchvote.errors import PatchvoteError
+from patchvote.networks.bases import basis_for
 
 OWN = """
 title = "Textures"
@@ -219,6 +221,22 @@ def test_a_voter_that_adapts_sees_the_target_without_its_labels(cameras, monkeyp
     cells = {(group.pair, voter): cell for group, voter, cell in at_work.compute(groups)}
     assert set(seen) == {(16, (8, 32), 8), (24, (16,), 0)}  # within a domain there is nothing to adapt to
     assert cells["one-two", "adapted"]["accuracy"] > 80
+
+
+def test_the_default_voter_learns_with_the_basis_of_its_network_as_for_users(cameras, monkeypatch):
+    at_work, bases, fit = cameras("default", "adapted-default", labelled=2), [], MomentRidge.fit
+
+    def spy(self, *args):
+        fit(self, *args)
+        bases.append(self.directions_)
+        return self
+
+    monkeypatch.setattr(MomentRidge, "fit", spy)
+    groups, _ = plan(at_work.protocol, Selection(pairs=("one-two",)), at_work.results)
+    assert all(cell["accuracy"] > 80 for _, _, cell in at_work.compute(groups))
+    store = Store.open(at_work.stores.path("dense-64", "efficientnet-lite0"))
+    expected = basis_for(store.recipe.network, store.fingerprint, store.dim).directions
+    assert [np.array_equal(found, expected) for found in bases] == [True, True]
 
 
 def test_several_processes_add_cells_to_one_file(tmp_path):

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.svm import LinearSVC
 
-from patchvote import Adapted
+from patchvote import Adapted, MomentRidge
 from patchvote.bags.bags import Bags
+from patchvote.bags.moments import MomentBags
 from patchvote.bags.store import Store
-from patchvote.voters import registry
 
 from .pooled import SCALES, Floats, blocks_of, decision_values, is_signed, means_at, side_by_side
 
@@ -86,22 +86,16 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class AdaptedDefault(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """`patchvote.Adapted`: a voter of the registry, the default one unless another is named, adapted as for users."""
+    """`patchvote.Adapted`: the default voter, adapted as for users. Stores tell the basis of their network."""
 
-    def __init__(self, voter: str = registry.DEFAULT) -> None:
-        self.voter = voter
-
-    def fit(self, X: Bags | Store, y: Any, target: Sequence[Bags | Store], target_y: Sequence[Any]) -> Self:
+    def fit(self, X: Store, y: Any, target: Sequence[Store], target_y: Sequence[Any]) -> Self:
         """Learn from labelled images of both domains, and from the other images of the target."""
-        learner = registry.voter_class(self.voter)()
-        there, unknown = _joined(target), np.array([label is None for label in target_y])
-        known = [label for label in target_y if label is not None]
-        labelled = Bags.join([_joined([X]), there[~unknown]]) if known else X
+        voter = MomentRidge.default(0)
+        there = MomentBags.joined([voter._moments(part, None) for part in target])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a refusal to adapt stands in the cell
-            self.adapted_ = Adapted(learner).fit(labelled, np.append(np.asarray(y), known), there[unknown])
-        self.classes_ = self.adapted_.classes_
-        self.refusal_ = getattr(self.adapted_, "refusal_", None)
+            self.adapted_ = Adapted().fit(voter.fit(X, y), target=there, target_y=list(target_y))
+        self.classes_, self.refusal_ = self.adapted_.classes_, self.adapted_.refusal_
         return self
 
     def predict(self, X: Bags) -> npt.NDArray[Any]:

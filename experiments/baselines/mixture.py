@@ -13,7 +13,10 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from patchvote.bags.bags import Bags
 from patchvote.bags.copies import copy_groups
+from patchvote.bags.store import Store
 from patchvote.voters.votes import fit_temperature
+
+from .pooled import chosen
 
 _FOLDS = 3
 
@@ -24,7 +27,7 @@ class Mixture(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, voters: str = "default+nbnn+snbnl-paper") -> None:
         self.voters = voters
 
-    def fit(self, X: Bags, y: Any) -> Self:
+    def fit(self, X: Bags | Store, y: Any) -> Self:
         """Learn from labelled images, in folds and then from all of them."""
         from ..voters import make_voter  # which names this class
 
@@ -34,7 +37,8 @@ class Mixture(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folds = StratifiedGroupKFold(_FOLDS, shuffle=True, random_state=0)
         for keep, out in folds.split(numbers, numbers, copy_groups(X)):
             for place, name in enumerate(names):
-                answers[place, out] = make_voter(name).fit(X[keep], numbers[keep])._mean_votes(X[out])
+                made = make_voter(name).fit(chosen(X, keep), numbers[keep])
+                answers[place, out] = made._mean_votes(chosen(X, out))
         self.temperatures_ = np.array([fit_temperature(one, numbers) for one in answers])
         known = log_softmax(answers / self.temperatures_[:, None, None], axis=2)
 

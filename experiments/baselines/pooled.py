@@ -36,6 +36,11 @@ def blocks_of(images: Bags | Store) -> Iterator[Bags]:
         yield from (bags for bags, _ in images.blocks(_BLOCK_DESCRIPTORS))
 
 
+def chosen(images: Bags | Store, rows: npt.NDArray[Any]) -> Any:
+    """Return some images, by their numbers or a mask."""
+    return images[rows] if isinstance(images, Bags) else images.only(np.array(images.names, object)[rows].tolist())
+
+
 def at_scale(bags: Bags, level: int) -> Bags:
     """Return the bags with the descriptors of one level only: 0 is the whole image, -1 the last scale."""
     level = int(bags.level.max()) if level < 0 else level
