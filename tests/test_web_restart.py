@@ -31,7 +31,7 @@ from helpers.web import (
     taught,
 )
 from patchvote.web.problems import Problem
-from patchvote.web.workspaces import Workspaces
+from patchvote.web.workspaces import Workspaces, write_atomically
 
 
 def _children(pid: int) -> list[int]:
@@ -164,7 +164,9 @@ def test_a_change_that_fails_leaves_the_workspace_as_it_was_and_one_that_was_rem
 
 def test_a_full_disk_is_said_in_a_sentence_and_leaves_everything_as_it_was(tmp_path, surfaces, monkeypatch):
     def full(path, parts):
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        if path.name == "state.json":  # after the photos of the request were written
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write_atomically(path, parts)
 
     with client(settings(tmp_path, {"workspaces": 2})) as home:
         workspace = taught(home, {"brick": surfaces["brick"][:1]})
@@ -174,6 +176,8 @@ def test_a_full_disk_is_said_in_a_sentence_and_leaves_everything_as_it_was(tmp_p
             assert refusal(home.post(f"{at}/photos", files=files(surfaces["grass"]))) == (413, "full")
             assert refusal(home.post("/v1/workspaces", json={})) == (413, "full")
         assert home.get(at).json()["photos"] == 1
+        for part in ("photos", "thumbnails"):
+            assert len(list((home.folder / workspace / part).iterdir())) == 1
         assert [path.name for path in home.folder.iterdir()] == [workspace]
         assert home.post("/v1/workspaces", json={"title": "Birds"}).json()["title"] == "Birds"
 
