@@ -182,13 +182,6 @@ def test_a_full_disk_is_said_in_a_sentence_and_leaves_everything_as_it_was(tmp_p
         assert home.post("/v1/workspaces", json={"title": "Birds"}).json()["title"] == "Birds"
 
 
-def test_many_workspaces_are_read_again_when_they_are_needed(home, surfaces):
-    titles = [str(number) for number in range(80)]
-    ids = [home.post("/v1/workspaces", json={"title": title}).json()["id"] for title in titles]
-    assert [home.get(f"/v1/workspaces/{workspace}").json()["title"] for workspace in ids] == titles
-    assert add(home, ids[0], surfaces["brick"][:1])["workspace"]["photos"] == 1
-
-
 def test_a_damaged_file_keeps_nobody_from_the_rest(tmp_path, surfaces, surface_models):
     content = (surface_models / "surfaces.patchvote").read_bytes()
     with client(settings(tmp_path)) as home:

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from ..utils.terminal import say
 from .learning import Task
-from .problems import Problem, missing, unforeseen, without_paths
+from .problems import Problem, missing, problem_of, without_paths
 from .settings import Limits
 from .workspaces import Workspace, new_id
 
@@ -148,22 +148,18 @@ class Jobs:
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
-            with self._lock:
-                if job.is_over:  # it was cancelled before its turn
-                    continue
-                job.status, job.started = "running", time.monotonic()
-                with contextlib.suppress(OSError):
-                    job.process = _start()
             try:
-                if job.process is None:
-                    self._fail(job, "a process for learning could not be started. Try again later.")
-                else:
-                    self._run(job, job.process)
-            except Exception as error:  # of ours: the jobs that wait have their turn nevertheless
-                self._fail(job, unforeseen(error).message)
+                self._run(job)
+            except Exception as error:  # the jobs that wait have their turn nevertheless
+                self._fail(job, problem_of(error).message)
 
-    def _run(self, job: Job, process: subprocess.Popen[str]) -> None:
+    def _run(self, job: Job) -> None:
         """Let a process learn, and take over its result."""
+        with self._lock:
+            if job.is_over:  # it was cancelled before its turn
+                return
+            job.status, job.started = "running", time.monotonic()
+            process = job.process = _start()
         late = threading.Timer(self._limits.job_seconds, process.kill)
         late.daemon = True
         late.start()
@@ -174,7 +170,9 @@ class Jobs:
         with self._lock:
             job.is_learned = end.get("end") == "done" and not job.is_over
         if job.is_learned:
-            self._commit(job)
+            job.workspace.commit_run(Path(job.task.run), job.fingerprint)
+            with self._lock:
+                self._finish(job, "done")
         elif end.get("end") == "failed" or job.is_over:
             self._fail(job, str(end.get("message")))
         else:
@@ -198,18 +196,6 @@ class Jobs:
             with contextlib.suppress(OSError):  # it ended before it had read its task
                 pipe.close()
         return end
-
-    def _commit(self, job: Job) -> None:
-        """Make the model of a job the present one of its workspace."""
-        try:
-            job.workspace.commit_run(Path(job.task.run), job.fingerprint)
-        except Problem as problem:  # the workspace was removed meanwhile
-            self._fail(job, problem.message)
-        except OSError as error:
-            self._fail(job, f"the model could not be written: {error.strerror}.")
-        else:
-            with self._lock:
-                self._finish(job, "done")
 
 
 def _start() -> subprocess.Popen[str]:

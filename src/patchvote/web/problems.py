@@ -69,7 +69,7 @@ def add_handlers(app: FastAPI, folders: list[Path]) -> None:
     """Turn every error of a request into a response, without the paths of these folders."""
 
     async def handle(request: Request, error: Exception) -> Response:
-        problem = _problem_of(error)
+        problem = problem_of(error)
         problem.message = without_paths(problem.message, folders)
         return problem.response()
 
@@ -78,7 +78,8 @@ def add_handlers(app: FastAPI, folders: list[Path]) -> None:
         app.add_exception_handler(kind, handle)
 
 
-def _problem_of(error: Exception) -> Problem:
+def problem_of(error: Exception) -> Problem:
+    """Return an error as clients see it."""
     match error:
         case Problem():
             return error

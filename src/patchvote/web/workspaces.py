@@ -15,7 +15,6 @@ removed under another name, so that a folder without a state is never taken for 
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import copy
 import dataclasses
@@ -27,7 +26,6 @@ import secrets
 import shutil
 import threading
 import time
-import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,6 @@ from .settings import Limits
 _LOG = logging.getLogger(__name__)
 _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_STATE = 1 << 28  # bytes of state.json; far more than the limits of a workspace allow
-_RECENT = 64  # requests whose workspaces are kept in memory
 _EMPTY_SECONDS = 86_400.0  # after which a workspace without photos and model is removed
 _REMOVED = "removed-"  # first part of the name of a workspace that is being removed
 _STATES = ("state.json", "state-before.json")
@@ -273,9 +270,7 @@ class Workspaces:
     def __init__(self, folder: Path, limits: Limits) -> None:
         self._folder, self._limits = folder, limits
         self._lock = threading.Lock()
-        self._recent: collections.deque[Workspace] = collections.deque(maxlen=_RECENT)
-        # One object per workspace: whoever still uses one that is not kept any more finds it here.
-        self._alive: weakref.WeakValueDictionary[str, Workspace] = weakref.WeakValueDictionary()
+        self._open: dict[str, Workspace] = {}  # those that were asked for since the server started
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._sweep()
 
@@ -285,7 +280,7 @@ class Workspaces:
             if sum(1 for _ in self._folder.iterdir()) >= self._limits.workspaces:
                 raise Problem(413, "full", "the server has no room for another workspace. Remove some.")
             name = new_id()
-            workspace = self._alive[name] = Workspace(self._folder / name, State(name, title))
+            workspace = self._open[name] = Workspace(self._folder / name, State(name, title))
             workspace.folder.mkdir(mode=0o700)
         try:
             with workspace.change():
@@ -298,22 +293,20 @@ class Workspaces:
     def get(self, name: str) -> Workspace:
         """Return a workspace by its id."""
         with self._lock:
-            workspace = self._alive.get(name)
-            if workspace is None:
+            if name not in self._open:
                 folder = self._folder / name
                 if not _ID.fullmatch(name) or not any((folder / state).exists() for state in _STATES):
                     raise missing("workspace")
-                workspace = self._alive[name] = _opened(folder)
-            self._recent.append(workspace)
-            return workspace
+                self._open[name] = _opened(folder)
+            return self._open[name]
 
     def remove(self, name: str) -> None:
         """Remove a workspace and everything in it, also one that `get` finds damaged."""
-        workspace = self._alive.get(name)
+        workspace = self._open.get(name)
         with contextlib.nullcontext() if workspace is None else workspace.lock, self._lock:
             if workspace is not None:
                 workspace.is_removed = True  # from now on, nobody changes it
-            self._alive.pop(name, None)
+            self._open.pop(name, None)
             removed = self._folder / f"{_REMOVED}{name}"
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / name).rename(removed)  # from now on, it does not exist
