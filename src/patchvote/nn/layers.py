@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ..voters.ml3 import advance, phi_and_gradient
-
-_EPSILON = 1e-5  # added to the variances of a batch: a feature that is constant in it stays finite
 
 
 class _Phi(torch.autograd.Function):
@@ -104,20 +103,19 @@ class VoteHead(nn.Module):
     features, classes, prototypes, q, start_scale
         Parameters of `ML3`.
     momentum : float, default 0
-        Share of `mean` and `scale` that every training batch updates, as in batch normalisation, for a network whose
-        features drift because it is trained as well. Such a batch is standardised by its own statistics. With 0, `mean`
-        and `scale` do not change.
+        Share of `mean` and `variance` that every training batch updates, as in batch normalisation, for a network whose
+        features drift because it is trained as well. Such a batch is standardised by its own statistics.
 
     Attributes
     ----------
     vote : ML3Conv2d
         Layer with the prototypes.
-    mean, scale : buffers
-        Mean and inverse deviation of the features, standardised to ``(x - mean) * scale``; set by `standardise`.
+    mean, variance : buffers
+        Mean and variance of the features, which are standardised by them; set by `standardise`.
     """
 
     mean: Tensor
-    scale: Tensor
+    variance: Tensor
 
     def __init__(
         self,
@@ -130,26 +128,21 @@ class VoteHead(nn.Module):
         momentum: float = 0.0,
     ) -> None:
         super().__init__()
-        if not 0 <= momentum <= 1:
-            raise ValueError("momentum must be from 0 to 1.")
         self.momentum = momentum
         self.vote = ML3Conv2d(features, classes, prototypes, q=q, start_scale=start_scale)
         self.register_buffer("mean", torch.zeros(features))
-        self.register_buffer("scale", torch.ones(features))
+        self.register_buffer("variance", torch.ones(features))
 
     def standardise(self, maps: Sequence[Tensor]) -> None:
-        """Set mean and scale so that the features of these maps have mean 0 and deviation 1."""
+        """Set mean and variance so that the features of these maps have mean 0 and deviation 1."""
         rows = torch.cat([x.movedim(1, -1).flatten(0, -2) for x in maps]).cpu().double()  # some devices have no float64
-        deviation = rows.std(dim=0, correction=0)
         self.mean.copy_(rows.mean(dim=0))
-        self.scale.copy_(1 / torch.where(deviation > 1e-6 * rows.abs().mean(dim=0), deviation, 1.0))
+        self.variance.copy_(rows.var(dim=0, correction=0))
 
     def vote_map(self, x: Tensor) -> Tensor:
         """Return the votes of every cell of a map, ``(n, classes, rows, columns)``."""
-        if self.training and self.momentum and x.numel() > x.shape[1]:
-            x = self._standardised_by_batch(x)
-        else:
-            x = (x - self.mean[:, None, None]) * self.scale[:, None, None]
+        drifts = self.training and self.momentum > 0 and x.numel() > x.shape[1]
+        x = functional.batch_norm(x, self.mean, self.variance, training=drifts, momentum=self.momentum)
         votes: Tensor = self.vote(x)
         return votes
 
@@ -160,13 +153,6 @@ class VoteHead(nn.Module):
     def extra_repr(self) -> str:
         """Return the setting that is not of an inner layer, for `repr`."""
         return f"momentum={self.momentum:g}"
-
-    def _standardised_by_batch(self, x: Tensor) -> Tensor:
-        """Standardise a batch by its own statistics, and update mean and scale."""
-        variance = (self.scale**-2 - _EPSILON).clamp(min=0)
-        x = nn.functional.batch_norm(x, self.mean, variance, training=True, momentum=self.momentum, eps=_EPSILON)
-        self.scale.copy_((variance + _EPSILON).rsqrt())
-        return x
 
 
 class SMM(torch.optim.Optimizer):

@@ -73,31 +73,23 @@ def _import_own(path: str) -> Any:
 
 
 @functools.cache
-def _others() -> dict[str, dict[str, EntryPoint]]:
-    """Return the entry points of other packages by name; each name has one per place that it leads to."""
-    points: dict[str, dict[str, EntryPoint]] = {}
-    for point in plugins(GROUP):
-        points.setdefault(point.name, {})[point.value] = point
-    return points
+def _others() -> dict[str, EntryPoint]:
+    """Return the entry points of other packages by name."""
+    return {point.name: point for point in plugins(GROUP)}
 
 
 def _load_other(kind: str) -> type[Voter]:
     """Load another package's voter, and check that it meets the contract."""
     from .base import Voter
 
-    points = _others()[kind]
-    if len(points) > 1:
-        raise PatchvoteError(
-            f"several packages have a voter {kind!r} ({', '.join(sorted(points))}): uninstall all but one of them."
-        )
-    ((place, point),) = points.items()
+    point = _others()[kind]
     try:
         estimator: type[Voter] = point.load()
     except (Exception, SystemExit) as error:  # importing another package may raise anything
-        raise PatchvoteError(f"the voter {kind!r} cannot be loaded from {place}: {first_line(error)}") from error
+        raise PatchvoteError(f"the voter {kind!r} cannot be loaded from {point.value}: {first_line(error)}") from error
     scorer = getattr(estimator, "scorer_class", None)
     if not (isinstance(estimator, type) and issubclass(estimator, Voter) and getattr(scorer, "kind", None) == kind):
         raise PatchvoteError(
-            f"the voter {kind!r}, {place}, must be a subclass of patchvote.Voter whose scorer has the kind {kind!r}."
+            f"the voter {kind!r}, {point.value}, must be a subclass of patchvote.Voter whose scorer has this kind."
         )
     return estimator
