@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from helpers.command import in_terminal, words
-from patchvote.cli.output import Table, Wanted
+from patchvote.cli.output import Wanted, table_lines
 from patchvote.errors import PhotoError
 from patchvote.models.answers import Answer
 from patchvote.utils.terminal import padded, shortened, width, wrapped
 
 
 def test_the_columns_of_the_table_are_aligned_whatever_the_script():
-    names, classes = ["a.jpg", "日本の海.jpg", "x/Straße.jpg"], ["cat", "東京", "Wolfshund"]
+    names, classes = ["a.jpg", "日本の海.jpg", "x/Straße.jpg"], ("cat", "東京", "Wolfshund")
     answers = [
-        Answer(names[0], "cat", 0.991, "東京", 0.004, False),
-        Answer(names[1], "東京", 0.5, "Wolfshund", 0.4, True),
-        Answer(names[2], None, 0.0, None, 0.0, False, PhotoError(names[2], "is broken.")),
+        Answer.of(names[0], classes, np.array([0.991, 0.004, 0.003])),
+        Answer.of(names[1], classes, np.array([0.1, 0.5, 0.4]), True),
+        Answer(names[2], None, error=PhotoError(names[2], "is broken.")),
     ]
-    head, *rows = Table.of(names, classes).lines(answers)
+    head, *rows = table_lines(answers, names, Wanted(classes))
     assert head.split() == ["photo", "class", "probability", "next", "likeliest"]
 
     def column(line: str, part: str) -> int:
@@ -40,7 +40,7 @@ def test_more_classes_are_listed_below_the_answer():
     for rejected in (False, True):
         answers.append(Answer.of("1.jpg", classes, np.array([0.7, 0.2, 0.1]), rejected))
     for wanted in (Wanted(classes, 2), Wanted(classes, 2, every=True)):
-        _, *rows = (line.split() for line in Table.of(["1.jpg"], classes, 80, wanted).lines(answers))
+        _, *rows = (line.split() for line in table_lines(answers, ["1.jpg"], wanted, 80))
         likely, ranked = ["cat", "70", "%"], [["dog", "20", "%"], *([["eel", "10", "%"]] if wanted.every else [])]
         assert rows == [["1.jpg", *likely], *ranked, ["1.jpg", "none", "of", "these"], likely, *ranked]
 
@@ -49,8 +49,9 @@ def test_more_classes_are_listed_below_the_answer():
 @pytest.mark.parametrize("other", ["dog", "dog with a very long name, as of a species in two languages"])
 def test_a_name_that_is_too_long_stands_above_its_answer_whole(columns, other):
     long, short = "a/very/long/path/to/a/folder/of/photos/of/the/last/summer/" * 2 + "1.jpg", "2.jpg"
-    answers = [Answer(name, "cat", 0.9, "dog", 0.1, False) for name in (long, short)]
-    head, name, row, last = Table.of([long, short], ["cat", other], columns).lines(answers)
+    classes, names = ("cat", other), [long, short]
+    answers = [Answer.of(name, classes, np.array([0.9, 0.1])) for name in names]
+    head, name, row, last = table_lines(answers, names, Wanted(classes), columns)
     assert max(width(head), width(row), width(last)) <= columns
     assert (name, row.index("cat"), last.index("cat")) == (long, head.index("class"), head.index("class"))
     assert last.startswith("2.jpg ")

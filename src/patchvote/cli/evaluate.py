@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,9 +101,7 @@ def _scores_lines(scores: Scores) -> list[str]:
     summary: Any = scores.summary()
     lines = [accuracy_sentence(summary, "photos", held_out=False)]
     measured = sorted((one for one in scores.by_class() if one.images), key=lambda one: one.found)
-    columns = max(width(printable(one.label)) for one in measured[:_MAX_LISTED_CLASSES])
-    for one in measured[:_MAX_LISTED_CLASSES]:
-        lines.append(f"  {padded(printable(one.label), columns)} {100 * one.found:5.1f} % of {one.images:,}")
+    lines += _shares((one.label, one.found, one.images, "") for one in measured[:_MAX_LISTED_CLASSES])
     if (left_out := len(measured) - _MAX_LISTED_CLASSES) > 0:
         more = counted(left_out, "more class does", "more classes do")
         lines.append(f"  {more} as well or better; the report and --json have all of them")
@@ -120,8 +119,15 @@ def _scores_lines(scores: Scores) -> list[str]:
             f"{strangers.auroc(scores.decisive):.3f}"
         )
         rows = [row for row in strangers.by_class() if row[0]][:_MAX_SHOWN_CLASSES]
-        columns = max((width(printable(label)) for label, *_ in rows), default=0)
-        for label, images, out, most in rows:
-            others = f", the others named {most} mostly" if most else ""
-            lines.append(f"  {padded(printable(label), columns)} {100 * out / images:5.1f} % of {images:,}{others}")
+        lines += _shares(
+            (label, out / images, images, f", the others named {most} mostly" if most else "")
+            for label, images, out, most in rows
+        )
     return lines
+
+
+def _shares(rows: Iterable[tuple[str, float, int, str]]) -> list[str]:
+    """Return an aligned line per class: the share of its photos, and more."""
+    kept = [(printable(label), share, count, more) for label, share, count, more in rows]
+    columns = max((width(label) for label, *_ in kept), default=0)
+    return [f"  {padded(label, columns)} {100 * share:5.1f} % of {count:,}{more}" for label, share, count, more in kept]

@@ -89,10 +89,9 @@ def size(path: Path) -> str:
 
 def bytes_text(count: int) -> str:
     """Return a number of bytes as text, such as "5.0 GB"."""
-    for unit_size, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= unit_size:
-            return f"{count / unit_size:,.1f} {unit}"
-    return f"{count} bytes"
+    from rich.filesize import decimal
+
+    return decimal(count)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -127,14 +126,9 @@ class Wanted:
         return entries
 
     @property
-    def lists_more(self) -> bool:
-        """Whether a table lists classes below the answer, on a line each."""
-        return self.every or self.top > 1
-
-    def listed(self, answer: Answer) -> list[tuple[str, float]]:
-        """Return the classes that a table lists below the answer: all that are wanted, except the label."""
-        ranked = answer.top(None if self.every else self.top) if self.lists_more else []
-        return ranked if answer.rejected else ranked[1:]
+    def below(self) -> int | None:
+        """How many classes a table lists on lines of their own, 0 for all of them; None for none."""
+        return 0 if self.every else self.top if self.top > 1 else None
 
 
 def _exact(probability: float | None) -> float | None:
@@ -161,54 +155,40 @@ def csv_lines(answers: Iterable[Answer], wanted: Wanted = LIKELIEST) -> Iterator
     return csv_of({**row(answer), **wanted.cells(answer)} for answer in answers)
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """Answers as a table for people: a header, and one line per photo.
+def table_lines(
+    answers: Iterable[Answer], names: Sequence[str], wanted: Wanted, columns: int | None = None
+) -> Iterator[str]:
+    """Yield answers as a table for people: a header, and one line per photo and per further class that is wanted.
 
     Lines are printed as answers come, so the widths of the columns are computed before. The name of a photo is never
     cut, since people copy it: one that is too long for its column has a line of its own, above its answer. The last
     column has the next likeliest class; for "none of these", which has no probability, the two likeliest ones.
     """
+    most, head = columns or sys.maxsize, _HEADS if wanted.below is None else _HEADS[:3]
+    widest_label = min(max(width(printable(label)) for label in (*wanted.classes, _UNREADABLE)), _MOST_LABEL)
+    room = max(most - widest_label - len(_GAP.join(("", "", *_HEADS[2:]))), len(_HEADS[0]))
+    widest_name = min(max(width(printable(name)) for name in (*names, _HEADS[0])), room)
 
-    name: int  # columns of the terminal
-    label: int
-    columns: int
-    wanted: Wanted = LIKELIEST
+    def row(name: str, label: str, probability: str = "", others: str = "") -> str:
+        label = padded(shortened(printable(label), widest_label, keep_start=True), widest_label)
+        line = _GAP.join([padded(name, widest_name), label, probability.rjust(len(_HEADS[2])), printable(others)])
+        return shortened(line.rstrip(), most, keep_start=True)
 
-    @classmethod
-    def of(
-        cls, names: Iterable[str], classes: Sequence[str], columns: int | None = None, wanted: Wanted = LIKELIEST
-    ) -> Table:
-        """Return the table of some photos and classes, as wide as they need and no wider than the terminal."""
-        columns = columns or sys.maxsize
-        label = min(max(width(printable(label)) for label in (*classes, _UNREADABLE)), _MOST_LABEL)
-        room = columns - label - len(_GAP.join(("", "", *_HEADS[2:])))
-        name = min(max(width(printable(name)) for name in (*names, _HEADS[0])), max(room, len(_HEADS[0])))
-        return cls(name, label, columns, wanted)
-
-    def lines(self, answers: Iterable[Answer]) -> Iterator[str]:
-        """Yield the header, then the answers, each on one line, and one line per further class that is wanted."""
-        yield self._row(*_HEADS[: 3 if self.wanted.lists_more else 4])
-        for answer in answers:
-            name = printable(answer.name)
-            if width(name) > self.name:
-                yield name
-                name = ""
-            if answer.error is not None:
-                yield self._row(name, _UNREADABLE)
-                continue
-            ranked = [(answer.likeliest, answer.likeliest_probability)] if answer.rejected else []
-            ranked.append((answer.runner_up, answer.runner_up_probability))
-            others = ", ".join(f"{label} {_percent(probability)}" for label, probability in ranked)
-            others = "" if self.wanted.lists_more else others
-            yield self._row(name, answer.label or "", _percent(answer.probability), others)
-            for label, probability in self.wanted.listed(answer):
-                yield self._row("", label, _percent(probability))
-
-    def _row(self, name: str, label: str, probability: str = "", others: str = "") -> str:
-        label = padded(shortened(printable(label), self.label, keep_start=True), self.label)
-        line = _GAP.join([padded(name, self.name), label, probability.rjust(len(_HEADS[2])), printable(others)])
-        return shortened(line.rstrip(), self.columns, keep_start=True)
+    yield row(*head)
+    for answer in answers:
+        name = printable(answer.name)
+        if width(name) > widest_name:
+            yield name
+            name = ""
+        if answer.error is not None:
+            yield row(name, _UNREADABLE)
+            continue
+        ranked = answer.top(2 if wanted.below is None else wanted.below or None)
+        ranked = ranked if answer.rejected else ranked[1:]
+        others = [f"{label} {_percent(probability)}" for label, probability in ranked]
+        yield row(name, answer.label or "", _percent(answer.probability), ", ".join(others if len(head) > 3 else ()))
+        for label, probability in () if wanted.below is None else ranked:
+            yield row("", label, _percent(probability))
 
 
 def _percent(probability: float | None) -> str:
@@ -230,7 +210,7 @@ def print_answers(
     if as_json or (output is not None and output.suffix.lower() == ".jsonl"):
         lines = json_lines(answers, wanted, more)
     elif is_terminal:
-        lines = Table.of(names, wanted.classes, columns_of(sys.stdout), wanted).lines(answers)
+        lines = table_lines(answers, names, wanted, columns_of(sys.stdout))
     else:
         lines = csv_lines(answers, wanted)
     if output is not None:
