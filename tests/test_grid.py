@@ -102,12 +102,6 @@ def test_smaller_patches_take_over_what_larger_ones_have_no_room_for():
     assert 82 <= np.bincount(level)[1] <= 100
 
 
-@pytest.mark.parametrize("size", [(640, 480), (480, 640), (5000, 8)])
-def test_the_longest_side_that_is_used_is_that_of_the_largest_input(size):
-    assert Dense((96, 320, 64)).longest(*size) == 320
-    assert Patch().longest(*size) == max(Patch().working_size(*size))
-
-
 @pytest.mark.parametrize(
     ("size", "side", "stride", "expected"),
     [

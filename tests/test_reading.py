@@ -82,14 +82,6 @@ def test_a_socket_named_like_a_photo_is_refused(tmp_path, monkeypatch):
             load_image(Photo("x.jpg", Path("x.jpg")))
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs /proc of Linux")
-@pytest.mark.parametrize("target", ["/proc/self/environ", "/proc/kallsyms"])
-def test_a_file_that_claims_to_be_empty_and_is_not_is_refused(tmp_path, target):
-    (tmp_path / "x.jpg").symlink_to(target)
-    with pytest.raises(PhotoError, match="grows while it is read"):
-        at_once(load_image, Photo("x.jpg", tmp_path / "x.jpg"))
-
-
 @pytest.mark.parametrize("make", [pipe, endless])
 def test_a_shard_that_is_no_ordinary_file_is_named_as_damaged(tmp_path, make):
     make(tmp_path / "1-1-1.safetensors")

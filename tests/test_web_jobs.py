@@ -218,7 +218,7 @@ def test_models_are_opened_in_turns_and_not_while_a_job_runs_which_ends_with_its
 
 def test_photos_that_take_long_to_decode_do_not_keep_other_requests_waiting(home, surfaces, monkeypatch):
     may_go_on, decoded = threading.Event(), photos._shown
-    monkeypatch.setattr(photos, "_shown", lambda photo: may_go_on.wait(300) and decoded(photo))
+    monkeypatch.setattr(photos, "_shown", lambda *photo: may_go_on.wait(300) and decoded(*photo))
     uploads = 45  # more than there are threads for requests
     at, upload = f"/v1/workspaces/{taught(home, {})}", files(surfaces["brick"][:1])
     with concurrent.futures.ThreadPoolExecutor(uploads + 1) as pool:

@@ -20,7 +20,7 @@ DAMAGED = {
     "truncated.jpg": "is damaged",
     "truncated.png": "is damaged",
     "text.jpg": "is not an image that can be read",
-    "bomb.png": "more pixels than are safe",
+    "bomb.png": "more pixels",
     "broken-link.jpg": "is a broken link",
 }
 ODD = {

@@ -10,5 +10,4 @@ from patchvote.photos.pixels import Longest
 
 
 def decode(name: str, content: bytes, longest: Longest | None = None) -> Image.Image:
-    with opened(Photo(name, content), longest) as (image, _):
-        return image
+    return opened(Photo(name, content), longest)[0]

@@ -65,10 +65,6 @@ class Dense:
         for side in self.sides:
             _whole(self, _MAX_SIDE, sides=side)
 
-    def longest(self, width: int, height: int) -> int:
-        """Return the longest side in pixels that is used of an image of this size."""
-        return max(self.sides)
-
     def input_size(self, width: int, height: int, side: int, stride: int) -> tuple[int, int]:
         """Return width and height for the network: the longest side is about `side`, both are multiples of `stride`.
 
@@ -138,10 +134,6 @@ class Patch:
         fit = [min(most, max(self.largest, round(length * scale))) for length in (width, height)]
         return fit[0], fit[1]
 
-    def longest(self, width: int, height: int) -> int:
-        """Return the longest side in pixels that is used of an image of this size."""
-        return max(self.working_size(width, height))
-
     def pixel_boxes(self, width: int, height: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]:
         """Return the patches in a working image of this size: boxes ``(n, 4)`` in pixels, and the level of each.
 
@@ -159,6 +151,17 @@ class Patch:
         grids.reverse()
         level = np.concatenate([np.full(len(boxes), index) for boxes, index in grids])
         return np.concatenate([boxes for boxes, _ in grids]), level.astype(np.int16)
+
+
+def input_sizes(
+    sampling: Dense | Patch, stride: int, fixed_size: tuple[int, int] | None, width: int, height: int
+) -> list[tuple[int, int]]:
+    """Return the sizes at which an image of some width and height is looked at."""
+    if isinstance(sampling, Patch):
+        return [sampling.working_size(width, height)]
+    if fixed_size is not None:  # whatever the proportions of the image
+        return [(fixed_size[1], fixed_size[0])]
+    return [sampling.input_size(width, height, side, stride) for side in sampling.sides]
 
 
 def check_pixels(count: int, side: int) -> None:

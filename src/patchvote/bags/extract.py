@@ -23,7 +23,7 @@ from PIL import Image
 from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError, StoreError
 from ..networks import Backbone, load_pinned
 from ..networks.base import describe, mean_of_cells
-from ..photos.decode import opened, resized
+from ..photos.decode import Decode, Pixels, pictures, resized
 from ..photos.find import Photo, Source, find_photos
 from ..utils.arrays import all_finite
 from ..utils.engine import Lost
@@ -31,7 +31,7 @@ from ..utils.machine import cores, one_blas_thread
 from ..utils.parameters import Parameters
 from ..utils.schema import brief
 from .bags import Bags
-from .boxes import MAX_DESCRIPTORS, WHOLE, Boxes, Dense, Patch, cell_boxes, check_pixels, relative
+from .boxes import MAX_DESCRIPTORS, WHOLE, Boxes, Dense, Patch, cell_boxes, check_pixels, input_sizes, relative
 from .recipe import Recipe, as_recipe, fitting
 
 # Pixels per call of the network. More do not fit the processor's cache: batches of 32 tiles of 224 px are a quarter
@@ -107,6 +107,7 @@ class Extractor(Parameters):
             raise PatchvoteError(f"jobs must be a whole number, at least 1, got {brief(jobs)}.")
         self.recipe = as_recipe(recipe)
         self.jobs = jobs or cores()
+        self.decode: Decode = pictures  # the server decodes photos of strangers elsewhere
         if backbone is None:
             self.backbone, name = load_pinned(self.recipe.network, activation=self.recipe.activation, device=device)
             if name != self.recipe.network:
@@ -177,13 +178,16 @@ class Extractor(Parameters):
 class _View:
     """One input of the network: a whole image, or a box of an image, which is resized when it is needed."""
 
-    image: Image.Image
+    picture: Pixels
     box: tuple[int, int, int, int] | None
     size: tuple[int, int]
 
-    def tile(self) -> npt.NDArray[np.uint8]:
+    def tile(self) -> Pixels:
         """Return the pixels; all channels of a grey view are the same bytes, which cannot be written to."""
-        tile = np.asarray(self.image if self.box is None else resized(self.image.crop(self.box), self.size))
+        tile = self.picture
+        if self.box is not None:
+            left, top, right, bottom = self.box
+            tile = np.asarray(resized(Image.fromarray(tile[top:bottom, left:right]), self.size))
         return tile if tile.ndim == 3 else np.broadcast_to(tile[..., None], (*tile.shape, 3))
 
 
@@ -204,6 +208,7 @@ class _Pipeline:
 
     def __init__(self, extractor: Extractor, known: Container[str]) -> None:
         self._recipe, self._backbone, self._known = extractor.recipe, extractor.backbone, known
+        self._decode = extractor.decode
         self._pool = ThreadPoolExecutor(extractor.jobs, thread_name_prefix="patchvote")
         self._ahead = 2 * extractor.jobs
         self._waiting: dict[tuple[int, int], list[tuple[_Job, int]]] = {}  # by size of the view
@@ -235,35 +240,24 @@ class _Pipeline:
 
     def _prepare(self, photo: Photo) -> _Job:
         """Read and decode one photo, and choose its views (on a worker)."""
-        job, sampling = _Job(Described(photo, stamp=stamp_of(photo))), self._recipe.sampling
+        job, sampling, spec = _Job(Described(photo, stamp=stamp_of(photo))), self._recipe.sampling, self._backbone.spec
+        sizes = functools.partial(input_sizes, sampling, spec.stride or 1, spec.fixed_size)
         try:
-            with opened(photo, sampling.longest, self._known.__contains__) as (image, digest):
-                job.result = dataclasses.replace(job.result, digest=digest)
-                if image is not None and isinstance(sampling, Dense):
-                    self._choose_scales(job, image, sampling)
-                elif image is not None and isinstance(sampling, Patch):
-                    self._choose_patches(job, image, sampling)
+            pictures, digest = self._decode(photo, sizes, self._known)
         except PhotoError as error:
             # A traceback would keep the file's bytes in memory.
             job.result = dataclasses.replace(job.result, error=error.with_traceback(None))
+            return job
+        job.result = dataclasses.replace(job.result, digest=digest)
+        if pictures and isinstance(sampling, Patch):
+            (picture,) = pictures
+            height, width = spec.fixed_size or (sampling.input or spec.size,) * 2
+            boxes, job.level = sampling.pixel_boxes(picture.shape[1], picture.shape[0])
+            job.boxes = relative(boxes, picture.shape[1], picture.shape[0])
+            job.views = [_View(picture, (box[0], box[1], box[2], box[3]), (width, height)) for box in boxes.tolist()]
+        else:
+            job.views = [_View(picture, None, (picture.shape[1], picture.shape[0])) for picture in pictures]
         return job
-
-    def _choose_scales(self, job: _Job, image: Image.Image, sampling: Dense) -> None:
-        stride = self._backbone.spec.stride or 1
-        for side in sampling.sides:
-            size = sampling.input_size(image.width, image.height, side, stride)
-            if self._backbone.spec.fixed_size is not None:  # whatever the proportions of the image
-                size = self._backbone.spec.fixed_size[::-1]
-            job.views.append(_View(resized(image, size), None, size))  # now: it may wait long, and the photo is large
-
-    def _choose_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
-        spec = self._backbone.spec
-        height, width = spec.fixed_size or (sampling.input or spec.size,) * 2
-        size = sampling.working_size(image.width, image.height)
-        small = resized(image, size)
-        boxes, job.level = sampling.pixel_boxes(*size)
-        job.boxes = relative(boxes, *size)
-        job.views = [_View(small, (box[0], box[1], box[2], box[3]), (width, height)) for box in boxes.tolist()]
 
     def _enqueue(self, job: _Job) -> None:
         """Add a photo's views to batches, and start the batches that are full."""

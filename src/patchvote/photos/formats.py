@@ -6,10 +6,9 @@ import functools
 import importlib.util
 from pathlib import Path
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 _ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
 _HEIC = (".heic", ".heif", ".hif")
-_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _RAW_ENDINGS = "raw dng cr2 cr3 crw nef nrw arw srf sr2 orf raf rw2 pef srw x3f 3fr fff iiq erf mrw kdc dcr mef mos rwl"
 _OTHER_ENDINGS = "jxl jp2 j2k jpf mpo psd xcf tga ppm pgm pnm exr hdr"
 _RAW = {f".{ending}" for ending in _RAW_ENDINGS.split()}
@@ -37,36 +36,17 @@ def how_to_read(ending: str) -> str:
     return "Convert such photos to .jpg or .png."
 
 
-def formats_of(content: bytes) -> tuple[str, ...]:
-    """Return the formats of Pillow that may decode a file, and register its decoder where that is a package."""
-    if _is_heic(content) and _has_heic():
-        register_heic()
-        return ("HEIF",)
-    return FORMATS
-
-
-def reason_of(content: bytes) -> str:
-    """Return why a file is not recognised as an image."""
-    if not content:
-        return "the file is empty."
-    if _is_heic(content) and not _has_heic():
-        return f"is a photo of the type HEIC, which cannot be read here. {how_to_read(_HEIC[0])}"
-    kinds = ", ".join([*FORMATS, "HEIC"])
-    return f"is not an image that can be read ({kinds}), whatever its name says, or it is damaged from the beginning."
-
-
-def _is_heic(content: bytes) -> bool:
-    return content[4:8] == b"ftyp" and content[8:12] in _HEIC_BRANDS
-
-
 @functools.cache
 def _has_heic() -> bool:
     return importlib.util.find_spec("pillow_heif") is not None
 
 
 @functools.cache
-def register_heic() -> None:
-    """Let Pillow read photos of the type HEIC."""
+def pillow_formats() -> tuple[str, ...]:
+    """Return the formats that Pillow may decode, after the decoder of HEIC is registered where it is installed."""
+    if not _has_heic():
+        return _FORMATS
     from pillow_heif import register_heif_opener
 
     register_heif_opener(thumbnails=False)
+    return (*_FORMATS, "HEIF")

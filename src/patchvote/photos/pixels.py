@@ -21,9 +21,6 @@ from ..errors import PhotoError
 Longest = Callable[[int, int], int]  # from width and height to the longest side in pixels that will be used
 
 _REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F")  # modes
-BAND = 1 << 18  # pixels processed at a time where the whole image would take too much memory
-_MAX_EXIF = 1 << 20  # bytes of EXIF that are parsed; one segment of a JPEG has at most 65,533
-_MAX_PROFILE = 4 << 20  # bytes of a profile that is read; those of printers have some hundred kilobytes to 2 MB
 _ORIENTATION = 0x0112  # tag in EXIF
 _ROTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -36,17 +33,14 @@ _ROTATIONS = {
 }
 
 
-def upright(image: Image.Image, longest: Longest | None = None, *, close: bool = False) -> Image.Image:
-    """Return an upright copy of an image as RGB or grey; with `close`, the image is freed as soon as it is copied."""
+def upright(image: Image.Image, longest: Longest | None = None) -> Image.Image:
+    """Return an upright copy of an image as RGB or grey, no larger than needed."""
     image.load()
     rotation = None
-    if len(image.info.get("exif") or b"") <= _MAX_EXIF:
-        with contextlib.suppress(Exception):  # the pixels may be fine although the EXIF block is damaged
-            rotation = _ROTATIONS.get(image.getexif().get(_ORIENTATION, 1))
+    with contextlib.suppress(Exception):  # the pixels may be fine although the EXIF block is damaged
+        rotation = _ROTATIONS.get(image.getexif().get(_ORIENTATION, 1))
     # Reduce before any copy is made: a copy of 100 million pixels takes hundreds of megabytes.
     plain = _plain(_reduced(image, longest))
-    if close:
-        image.close()
     if rotation is not None:
         plain = plain.transpose(rotation)
     plain.info.clear()  # the orientation in it no longer applies
@@ -66,13 +60,9 @@ def _plain(image: Image.Image) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """Blend a partly transparent image with white, some rows at a time: all at once would take four copies."""
-    result = Image.new("RGB", image.size)
-    rows = max(1, BAND // image.width)
-    for top in range(0, image.height, rows):
-        part = image.crop((0, top, image.width, min(top + rows, image.height))).convert("RGBA")
-        white = Image.new("RGBA", part.size, "white")
-        result.paste(Image.alpha_composite(white, part).convert("RGB"), (0, top))
+    image = image.convert("RGBA")
+    result = Image.new("RGB", image.size, "white")
+    result.paste(image, mask=image)
     return result
 
 
@@ -84,7 +74,7 @@ def _reduced(image: Image.Image, longest: Longest | None) -> Image.Image:
 
 def to_srgb(image: Image.Image, profile: object) -> Image.Image:
     """Convert an image of mode RGB (in place) or CMYK from its ICC profile to sRGB; others stay as they are."""
-    if not isinstance(profile, bytes) or not 0 < len(profile) <= _MAX_PROFILE or image.mode not in ("RGB", "CMYK"):
+    if not isinstance(profile, bytes) or image.mode not in ("RGB", "CMYK"):
         return image
     transform = _transform(profile, image.mode)
     if transform is None:

@@ -52,6 +52,7 @@ def make_app(settings: Settings, log: Callable[[str], None] | None = None) -> AS
         yield
         context.jobs.close()
         context.models.close()
+        context.decode.close()
 
     api = FastAPI(
         title="patchvote",

@@ -33,6 +33,7 @@ from ..models.scores import Scores
 from ..photos.find import Photo
 from ..photos.folder_names import file_names
 from ..utils.files import write_atomically
+from .decoding import Decoders
 
 _NICE = 10  # lower priority than the server, which answers meanwhile
 _MAX_ENTRIES = 500  # of each list of the report
@@ -66,6 +67,7 @@ def learn(task: Task, tell: Tell) -> None:
         classifier = ImageClassifier(voter=task.voter, budget=task.budget, **settings)
     else:
         classifier = ImageClassifier.load(task.base, network=task.network, **settings)
+    classifier.extractor.decode = Decoders()
     taken = [] if task.base is None else classifier.model.names
     # A model calls photos by class and name, as those of a folder: that is what its card shows.
     names = different([f"{label}/{name}" for _, name, label in task.labelled], taken)

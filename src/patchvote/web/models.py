@@ -27,6 +27,7 @@ from ..errors import ModelError, PatchvoteError
 from ..models.answers import Answer, answer_of
 from ..models.file import read_model
 from ..models.model import Model
+from ..photos.decode import Decode
 from ..photos.find import Photo
 from ..utils.schema import brief
 from ..utils.terminal import nearest
@@ -117,8 +118,8 @@ class Served:
 class Models:
     """Finds models by name, and keeps those that were asked last in memory."""
 
-    def __init__(self, settings: Settings, workspaces: Workspaces, registry: CollectorRegistry) -> None:
-        self._settings, self._workspaces = settings, workspaces
+    def __init__(self, settings: Settings, workspaces: Workspaces, registry: CollectorRegistry, decode: Decode) -> None:
+        self._settings, self._workspaces, self._decode = settings, workspaces, decode
         words = "Photos that the network described.", "Photos that were not taken because the queue was full."
         self._described = Counter("patchvote_photos", words[0], registry=registry)
         self._refused = Counter("patchvote_photos_refused", words[1], registry=registry)
@@ -213,7 +214,9 @@ class Models:
         return classifier
 
     def _load(self, path: Path, **network: Any) -> ImageClassifier:
-        return ImageClassifier.load(path, jobs=self._settings.jobs, device=self._settings.device, **network)
+        classifier = ImageClassifier.load(path, jobs=self._settings.jobs, device=self._settings.device, **network)
+        classifier.extractor.decode = self._decode
+        return classifier
 
     def _batcher_of(self, classifier: ImageClassifier) -> Batcher:
         """Return the batches of the network of a classifier; networks that were used long ago make room."""

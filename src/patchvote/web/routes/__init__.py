@@ -19,6 +19,7 @@ from ...models.answers import Answer, row
 from ...models.model import Model
 from ...models.report.card import accuracy_of
 from ...utils.machine import resident_memory
+from ..decoding import Decoders
 from ..guard import Sessions
 from ..jobs import Jobs
 from ..models import Models
@@ -36,7 +37,8 @@ class Context:
         limits = settings.limits
         self.settings, self.registry = settings, CollectorRegistry()
         self.workspaces = Workspaces(settings.data / "workspaces", limits)
-        self.models = Models(settings, self.workspaces, self.registry)
+        self.decode = Decoders()
+        self.models = Models(settings, self.workspaces, self.registry, self.decode)
         self.jobs = Jobs(limits, self.registry, private_folders(settings))
         self.sessions = Sessions()
         self.streams = 0  # open streams of events

@@ -7,6 +7,7 @@ is: pictures are JPEGs that are made here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import tempfile
@@ -18,7 +19,7 @@ from PIL import Image
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from ...errors import PhotoError
-from ...photos.decode import SHOWN, load_image
+from ...photos.decode import SHOWN, within
 from ...photos.find import Photo
 from ...photos.folder_names import folder_name, folder_names
 from ...utils.terminal import csv_of
@@ -107,7 +108,7 @@ def thumbnail(found: Found, photo: str) -> Response:
 async def image(found: Found, photo: str, here: Here) -> Response:
     """Return a photo as an upright JPEG of at most 1,024 pixels."""
     record = found.state.photo(photo)
-    content = await here.decoding(lambda: _jpeg(_shown(found.photo(record))))
+    content = await here.decoding(lambda: _jpeg(_shown(here, found.photo(record))))
     return Response(content, media_type="image/jpeg", headers=_PRIVATE)
 
 
@@ -144,7 +145,7 @@ def _add(here: Context, workspace: Workspace, files: list[Upload], fields: dict[
     uploads: dict[str, Upload] = {}  # of each content the first, in the order in which they came
     for upload in files:
         uploads.setdefault(hashlib.sha256(upload.content).hexdigest(), upload)
-    pictures, refused = _pictures(uploads)
+    pictures, refused = _pictures(here, uploads)
     added, known = [], []
     with workspace.change() as state:
         _check_room(state, {digest: uploads[digest] for digest in pictures}, here)
@@ -174,12 +175,14 @@ def _add(here: Context, workspace: Workspace, files: list[Upload], fields: dict[
     )
 
 
-def _pictures(uploads: dict[str, Upload]) -> tuple[dict[str, tuple[tuple[int, int], bytes]], list[dict[str, str]]]:
+def _pictures(
+    here: Context, uploads: dict[str, Upload]
+) -> tuple[dict[str, tuple[tuple[int, int], bytes]], list[dict[str, str]]]:
     """Return the size and a small JPEG of each photo, and those that cannot be read, with the reason."""
     pictures, refused = {}, []
     for digest, upload in uploads.items():
         try:
-            picture = _shown(Photo(upload.name, upload.content))
+            picture = _shown(here, Photo(upload.name, upload.content))
         except PhotoError as error:
             refused.append({"name": upload.name, "reason": error.reason})
             continue
@@ -210,11 +213,10 @@ def _check_room(state: State, uploads: dict[str, Upload], here: Context) -> None
         raise Problem(413, "full", f"a workspace has at most {limits.workspace_bytes / 1e9:.1f} GB of photos.")
 
 
-def _shown(photo: Photo) -> Image.Image:
+def _shown(here: Context, photo: Photo) -> Image.Image:
     """Return an upright photo whose longest side has at most 1,024 pixels."""
-    picture = load_image(photo, SHOWN)
-    picture.thumbnail((SHOWN, SHOWN), Image.Resampling.BICUBIC)
-    return picture
+    (picture,), _ = here.decode(photo, functools.partial(within, SHOWN))
+    return Image.fromarray(picture)
 
 
 def _jpeg(picture: Image.Image) -> bytes:
