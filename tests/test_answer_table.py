@@ -18,9 +18,9 @@ from patchvote.utils.terminal import padded, shortened, width, wrapped
 def test_the_columns_of_the_table_are_aligned_whatever_the_script():
     names, classes = ["a.jpg", "日本の海.jpg", "x/Straße.jpg"], ("cat", "東京", "Wolfshund")
     answers = [
-        Answer.of(names[0], classes, np.array([0.991, 0.004, 0.003])),
-        Answer.of(names[1], classes, np.array([0.1, 0.5, 0.4]), True),
-        Answer(names[2], None, error=PhotoError(names[2], "is broken.")),
+        Answer(names[0], classes, np.array([0.991, 0.004, 0.003])),
+        Answer(names[1], classes, np.array([0.1, 0.5, 0.4]), True),
+        Answer(names[2], error=PhotoError(names[2], "is broken.")),
     ]
     head, *rows = table_lines(answers, names, Wanted(classes))
     assert head.split() == ["photo", "class", "probability", "next", "likeliest"]
@@ -38,7 +38,7 @@ def test_the_columns_of_the_table_are_aligned_whatever_the_script():
 def test_more_classes_are_listed_below_the_answer():
     classes, answers = ("cat", "dog", "eel"), []
     for rejected in (False, True):
-        answers.append(Answer.of("1.jpg", classes, np.array([0.7, 0.2, 0.1]), rejected))
+        answers.append(Answer("1.jpg", classes, np.array([0.7, 0.2, 0.1]), rejected))
     for wanted in (Wanted(classes, 2), Wanted(classes, 2, every=True)):
         _, *rows = (line.split() for line in table_lines(answers, ["1.jpg"], wanted, 80))
         likely, ranked = ["cat", "70", "%"], [["dog", "20", "%"], *([["eel", "10", "%"]] if wanted.every else [])]
@@ -50,7 +50,7 @@ def test_more_classes_are_listed_below_the_answer():
 def test_a_name_that_is_too_long_stands_above_its_answer_whole(columns, other):
     long, short = "a/very/long/path/to/a/folder/of/photos/of/the/last/summer/" * 2 + "1.jpg", "2.jpg"
     classes, names = ("cat", other), [long, short]
-    answers = [Answer.of(name, classes, np.array([0.9, 0.1])) for name in names]
+    answers = [Answer(name, classes, np.array([0.9, 0.1])) for name in names]
     head, name, row, last = table_lines(answers, names, Wanted(classes), columns)
     assert max(width(head), width(row), width(last)) <= columns
     assert (name, row.index("cat"), last.index("cat")) == (long, head.index("class"), head.index("class"))

@@ -23,8 +23,8 @@ from patchvote.web.learning import mistakes_of as mistakes_of_the_page
 
 CLASSES = ("bluebell", "daisy", "iris")
 PROBABILITY = np.array([0.42, 0.35, 0.23])
-REJECTED = Answer.of("1.jpg", CLASSES, PROBABILITY, True, 0.01)
-NAMED = Answer.of("2.jpg", CLASSES, PROBABILITY, False, 0.6)
+REJECTED = Answer("1.jpg", CLASSES, PROBABILITY, True, 0.01)
+NAMED = Answer("2.jpg", CLASSES, PROBABILITY, False, 0.6)
 PHOTO = "photos/iris/1.jpg"
 
 
@@ -58,7 +58,7 @@ def test_csv_and_json_hold_the_likeliest_and_every_class(place, command):
 
 
 def test_names_of_classes_in_the_header_are_no_formulas():
-    answer = Answer.of("1.jpg", ("a;=1", "b"), np.array([0.1, 0.9]))
+    answer = Answer("1.jpg", ("a;=1", "b"), np.array([0.1, 0.9]))
     assert "probability of a;'=1" in next(csv_lines([answer], Wanted(answer.classes, 0, True)))
 
 
@@ -77,7 +77,7 @@ def test_an_answer_tells_the_likeliest_class_apart_from_its_label(evidence):
     assert (REJECTED.label, REJECTED.probability) == ("none of these", None)
     assert (REJECTED.likeliest, REJECTED.likeliest_probability) == ("bluebell", 0.42)
     assert (NAMED.label, NAMED.probability) == (NAMED.likeliest, NAMED.likeliest_probability) == ("bluebell", 0.42)
-    unreadable = Answer("3.jpg", None)
+    unreadable = Answer("3.jpg")
     assert (unreadable.label, unreadable.probability, unreadable.top()) == (None, None, [])
     assert answer_in(evidence) == REJECTED
 

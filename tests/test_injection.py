@@ -102,7 +102,7 @@ def test_answers_in_csv_are_one_row_per_photo_without_formulas(command, photos, 
 
 @pytest.mark.parametrize("name", ["a;=1+1;b", "a;\t@SUM(1)", '=1;";=2', "x; +1", "\t=1", "-1", "\uff1d1"])
 def test_no_separator_of_a_spreadsheet_makes_a_formula_of_a_name(name):
-    answers = [Answer(f"{name}.jpg", name, 0.9, name, 0.1, False)]
+    answers = [Answer(f"{name}.jpg", (name,), np.array([0.9]))]
     text = "\n".join(csv_lines(answers))
     assert next(csv.DictReader(io.StringIO(text)))["probability"] == "0.9"
     for delimiter in ",;\t":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from patchvote import ImageClassifier
@@ -105,10 +106,10 @@ def test_no_class_of_a_model_leads_out_of_the_folder(tmp_path):
     for index, label in enumerate(HOSTILE):
         source = tmp_path / "in" / f"{index}.jpg"
         source.write_text(label, encoding="utf-8", errors="surrogatepass")
-        sorter.put(Answer(source.name, label, 0.9, label, 0.1), source)
+        sorter.put(Answer(source.name, (label,), np.array([0.9])), source)
     rejected = tmp_path / "in" / "rejected.jpg"
     rejected.write_text("rejected")
-    sorter.put(Answer("rejected.jpg", HOSTILE[0], 0.1, HOSTILE[1], 0.1, rejected=True), rejected)
+    sorter.put(Answer("rejected.jpg", tuple(HOSTILE[:1]), np.array([0.1]), rejected=True), rejected)
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.parent.name != "in"]
     assert {path.parents[1] for path in files} == {tmp_path / "a" / "b" / "sorted"}
     assert len({path.parent for path in files}) == len(HOSTILE) + 1

@@ -349,7 +349,7 @@ def _from_workers(
     path, load = file
     job = AnsweringJob(path, load, checksum_of(path), threshold, stage)
     for photo, answer in zip(photos, in_order(engine.run(job, photos)), strict=True):
-        yield Answer(photo.name, None, error=lost_photo(photo.name, answer)) if isinstance(answer, Lost) else answer
+        yield Answer(photo.name, error=lost_photo(photo.name, answer)) if isinstance(answer, Lost) else answer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,65 +25,50 @@ class Answer:
     ----------
     name : str
         Name of the photo.
-    likeliest, likeliest_probability
-        Likeliest class, also of a photo that is rejected; None where the photo could not be read.
-    runner_up, runner_up_probability
-        Second likeliest class.
-    rejected : bool
-        Whether "none of these" is the better answer.
-    error : PhotoError or None
-        Reason why the photo could not be read.
-    familiarity : float or None
-        Share of held-out photos of the model's classes that look at least as strange (see `voters.familiarity`); None
-        if the model does not know it.
     classes : tuple of str
         Classes of the model; empty where the photo could not be read.
     probabilities : array of shape (classes,) or None
         Probability of each class.
+    rejected : bool
+        Whether "none of these" is the better answer.
+    familiarity : float or None
+        Share of held-out photos of the model's classes that look at least as strange (see `voters.familiarity`); None
+        if the model does not know it.
+    error : PhotoError or None
+        Reason why the photo could not be read.
     known : bool
         Whether the model has learned from this photo.
 
+    Attributes
+    ----------
+    likeliest, likeliest_probability
+        Likeliest class, also of a photo that is rejected; None where the photo could not be read.
+    runner_up, runner_up_probability
+        Second likeliest class.
+
     Examples
     --------
-    >>> answer = Answer("b.jpg", "sea", 0.6, rejected=True)
+    >>> answer = Answer("b.jpg", ("land", "sea"), np.array([0.4, 0.6]), rejected=True)
     >>> answer.label, answer.probability, answer.likeliest
     ('none of these', None, 'sea')
     """
 
     name: str
-    likeliest: str | None
-    likeliest_probability: float = 0.0
-    runner_up: str | None = None
-    runner_up_probability: float = 0.0
-    rejected: bool = False
-    error: PhotoError | None = None
-    familiarity: float | None = None
     classes: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
     probabilities: npt.NDArray[np.float64] | None = dataclasses.field(default=None, repr=False, compare=False)
+    rejected: bool = False
+    familiarity: float | None = None
+    error: PhotoError | None = None
     known: bool = dataclasses.field(default=False, repr=False, compare=False)
+    likeliest: str | None = dataclasses.field(default=None, init=False)
+    likeliest_probability: float = dataclasses.field(default=0.0, init=False)
+    runner_up: str | None = dataclasses.field(default=None, init=False)
+    runner_up_probability: float = dataclasses.field(default=0.0, init=False)
 
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        classes: tuple[str, ...],
-        probabilities: npt.NDArray[np.float64],
-        rejected: bool = False,
-        familiarity: float | None = None,
-    ) -> Answer:
-        """Return the answer for a photo, given the probabilities of the classes."""
-        first, second = np.argsort(-probabilities, kind="stable")[:2]
-        return cls(
-            name,
-            classes[first],
-            float(probabilities[first]),
-            classes[second],
-            float(probabilities[second]),
-            rejected,
-            familiarity=familiarity,
-            classes=classes,
-            probabilities=probabilities,
-        )
+    def __post_init__(self) -> None:
+        for name, (label, probability) in zip(("likeliest", "runner_up"), self.top(2), strict=False):
+            object.__setattr__(self, name, label)
+            object.__setattr__(self, f"{name}_probability", probability)
 
     @property
     def label(self) -> str | None:
@@ -106,20 +91,20 @@ class Answer:
 def answer_of(model: Model, name: str, bag: Bags, threshold: float | None = None) -> Answer:
     """Return the answer for a photo, given its bag; `threshold` as for `Model.limit`."""
     probability, familiarity, rejected = model.judge(bag, threshold)
-    return Answer.of(name, model.classes, probability, rejected, familiarity)
+    return Answer(name, model.classes, probability, rejected, familiarity)
 
 
 def answer_for(model: Model, item: Described, threshold: float | None = None) -> Answer:
     """Return the answer for a photo that was described, or that with the reason why there is none."""
     if item.bag is None:
-        return Answer(item.photo.name, None, error=item.error)
+        return Answer(item.photo.name, error=item.error)
     answer = answer_of(model, item.photo.name, item.bag, threshold)
     return dataclasses.replace(answer, known=short(item.digest) in model.about.known)
 
 
 def answer_in(evidence: Evidence) -> Answer:
     """Return the answer that a photo's evidence gives."""
-    return Answer.of(evidence.name, evidence.classes, evidence.probability, evidence.rejected, evidence.familiarity)
+    return Answer(evidence.name, evidence.classes, evidence.probability, evidence.rejected, evidence.familiarity)
 
 
 def row(answer: Answer) -> dict[str, Any]:

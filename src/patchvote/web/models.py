@@ -275,7 +275,7 @@ async def answered(
     def answer(item: Described) -> Answer:
         item = reduced(item, kept)  # so answers are those of `predict`, to the last digit
         if item.bag is None:
-            return Answer(item.photo.name, None, error=item.error)
+            return Answer(item.photo.name, error=item.error)
         return answer_of(served.model, item.photo.name, item.bag, threshold)
 
     return await asyncio.to_thread(lambda: [answer(item) for item in items])
