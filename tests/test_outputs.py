@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,18 +56,6 @@ def test_what_a_command_reads_or_also_writes_is_never_replaced_even_by_force(wor
         assert done.err.count("\n") == 1
     assert digests(place) == before
     assert (place / "pipe").is_fifo()
-
-
-def test_the_list_on_standard_input_is_not_replaced_by_the_answers(place):
-    (place / "list.csv").write_text("photos/iris/1.jpg\n")
-    words = [sys.executable, "-m", "patchvote", "predict", "m.patchvote", "-", "-o", "list.csv", "--force"]
-    with (place / "list.csv").open() as file:
-        done = subprocess.run(words, stdin=file, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert (
-        "list.csv would be replaced by a file of answers, but this command reads it as standard input." in done.stderr
-    )
-    assert (place / "list.csv").read_text() == "photos/iris/1.jpg\n"
 
 
 @pytest.mark.parametrize(

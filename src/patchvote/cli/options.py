@@ -81,7 +81,7 @@ class ModelFile:
         return ImageClassifier.load(self.model, network=self.network, **machine.settings, **settings)
 
     def check_written(
-        self, classifier: ImageClassifier, outputs: Outputs, inputs: Iterable[Path | int | None] = (), **more: Any
+        self, classifier: ImageClassifier, outputs: Outputs, inputs: Iterable[Path | None] = (), **more: Any
     ) -> None:
         """Refuse outputs that would replace what the command reads, or what patchvote did not write."""
         read = inputs if "updated" in more else [self.model, *inputs]
@@ -240,9 +240,7 @@ def numbers_of(option: str, text: str) -> tuple[int, ...]:
         raise MistypedError(f"{option} takes whole numbers and commas, such as 224,448; got {text!r}.") from None
 
 
-def check_written(
-    outputs: Outputs, inputs: Iterable[Path | int | None], network: str, *, force: bool, **more: Any
-) -> None:
+def check_written(outputs: Outputs, inputs: Iterable[Path | None], network: str, *, force: bool, **more: Any) -> None:
     """Refuse outputs that would replace what the command reads, or what patchvote did not write (`check_outputs`)."""
     from ..networks.names import network_files
     from ..photos.outputs import check_outputs

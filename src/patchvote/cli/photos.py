@@ -111,10 +111,6 @@ class Unlabelled(_Listed):
         """Paths, also of other file systems."""
         return [place(name) for name in self.names]
 
-    def inputs(self) -> list[Path | int | None]:
-        """Return what the command reads; standard input may be redirected from a file that it is to write."""
-        return [0 if self.photos == ["-"] else None, *self.paths]
-
     def found(self) -> Found:
         """Find the photos.
 

@@ -25,7 +25,7 @@ _Key = str | tuple[int, int]
 
 def check_outputs(
     outputs: Sequence[tuple[Path | None, Kind]],
-    inputs: Iterable[Path | int | None],
+    inputs: Iterable[Path | None],
     *,
     force: bool = False,
     updated: Sequence[Path] = (),
@@ -34,8 +34,8 @@ def check_outputs(
 ) -> None:
     """Refuse outputs that would replace files they must not replace.
 
-    `inputs` are what the command reads: files, folders and manifests of photos (with these `columns`), and 0 for
-    standard input; they are iterated only if an output exists. `updated` files are replaced in any case; `renewed` is
+    `inputs` are what the command reads: files, folders and manifests of photos (with these `columns`); they are
+    iterated only if an output exists. `updated` files are replaced in any case; `renewed` is
     a report whose name the user did not choose.
     """
     wanted = [(path, kind) for path, kind in outputs if path is not None]
@@ -52,8 +52,7 @@ def check_outputs(
     read = {key: path for path in _files(inputs, columns) for key in _identity(path)} if existing else {}
     for path, kind in existing:
         for key in _identity(path) & read.keys():
-            name = "standard input" if read[key] == 0 else read[key]
-            alias = "" if path == name else f" as {name}"
+            alias = "" if path == read[key] else f" as {read[key]}"
             raise PatchvoteError(
                 f"{path} would be replaced by {kind}, but this command reads it{alias}. Choose another name."
             )
@@ -92,23 +91,21 @@ def _check_owner(path: Path, kind: Kind, renewed: bool) -> None:
         raise PatchvoteError(f"{path} would be replaced by {kind}, but {words}")
 
 
-def _files(inputs: Iterable[Path | int | None], columns: Columns | None) -> Iterator[Path | int]:
+def _files(inputs: Iterable[Path | None], columns: Columns | None) -> Iterator[Path]:
     """Yield every file that the command reads."""
     for path in inputs:
         if path is None or isinstance(path, RemotePath):  # outputs are local
             continue
         yield path
-        if isinstance(path, int):
-            continue
         listed = path.suffix.lower() in MANIFESTS and os.path.isfile(path)  # noqa: PTH113 - Path raises for invalid names
         if listed or os.path.isdir(path):  # noqa: PTH112
             found = find_photos(path, columns if listed else None)
             yield from (photo.source for photo in found if isinstance(photo.source, Path))
 
 
-def _identity(path: Path | int) -> set[_Key]:
+def _identity(path: Path) -> set[_Key]:
     """Return a key that is the same for all names of one file, links among them; nothing if there is no such file."""
     with contextlib.suppress(OSError, ValueError):
-        status = os.stat(path)  # noqa: PTH116 - takes file descriptors as well
+        status = path.stat()
         return {(status.st_dev, status.st_ino)}
     return set()
