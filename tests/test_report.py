@@ -1,18 +1,24 @@
+"""Scores are those of the definition, and reports show them: in light and dark, on a phone, whatever names are."""
+
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
+import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from patchvote import Evidence, Photo, Recipe
+from patchvote import Evidence, PatchvoteError, Photo, Recipe
 from patchvote.models.about import About
 from patchvote.models.model import Model
 from patchvote.models.report.page import write_report
-from patchvote.models.scores import Scores
+from patchvote.models.scores import Scores, interval
 from patchvote.voters.prototype_votes import SnbnlVotes
 
 HOSTILE = (
@@ -38,6 +44,65 @@ def make_scores(classes, count, seed=0, skip=()) -> Scores:
     probability = np.exp(votes) / np.exp(votes).sum(axis=1, keepdims=True)
     names = tuple(f"{classes[number]}/{index}.jpg" for index, number in enumerate(expected))
     return Scores(tuple(classes), names, expected, probability, 0.2)
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 500), st.integers(0, 500))
+def test_the_interval_holds_the_share_and_shrinks_with_images(right, wrong):
+    low, high = interval(right, right + wrong)
+    assert 0 <= low <= high <= 1
+    if right + wrong:
+        assert low - 1e-9 <= right / (right + wrong) <= high + 1e-9
+        smaller, larger = interval(4 * right, 4 * (right + wrong))
+        assert larger - smaller < high - low
+
+
+def test_accuracy_confusion_and_classes_are_those_of_the_definition(monkeypatch):
+    scores = make_scores("abcd", 60)
+    pairs = list(zip(scores.expected.tolist(), (int(np.argmax(row)) for row in scores.probability), strict=True))
+    assert scores.accuracy == sum(expected == predicted for expected, predicted in pairs) / 60 < 1
+    assert scores.confusion.tolist() == [[pairs.count((i, j)) for j in range(4)] for i in range(4)]
+    for number, own in enumerate(scores.by_class()):
+        asked = [predicted for expected, predicted in pairs if expected == number]
+        named = [expected for expected, predicted in pairs if predicted == number]
+        assert own.images == len(asked)
+        assert own.found == pytest.approx(np.mean([predicted == number for predicted in asked]))
+        assert own.right == pytest.approx(np.mean([expected == number for expected in named]))
+    one = Scores(("a", "b"), ("x",), np.array([0]), np.array([[0.9, 0.1]]))
+    assert math.isnan(one.by_class()[1].found)
+    assert one.summary()["classes"]["b"] == {"images": 0, "found": None, "right": None}
+
+    axes = scores.plot().axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == list(scores.classes)
+    assert sum(int(text.get_text()) for text in axes.texts) == len(scores)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(PatchvoteError, match=r"pip install 'patchvote\[plots\]'"):
+        scores.plot()
+
+
+def test_reliability_groups_hold_every_image_once_and_the_surest_mistakes_come_first():
+    scores = make_scores("abcd", 200)
+    groups = scores.reliability()
+    assert sum(group.images for group in groups) == 200
+    assert sum(group.images * group.accuracy for group in groups) == pytest.approx(200 * scores.accuracy)
+    worst = scores.worst(10)
+    assert not scores.is_right[worst].any()
+    assert (np.diff(scores.confidence[worst]) <= 0).all()
+    others = np.setdiff1d(np.flatnonzero(~scores.is_right), worst)
+    assert scores.confidence[others].max() <= scores.confidence[worst].min()
+
+
+def test_answers_below_the_threshold_are_rejected_and_left_out_of_the_accuracy_of_named_images():
+    probability = np.array([[0.9, 0.1], [0.6, 0.4], [0.9, 0.1]])
+    scores = Scores(("a", "b"), ("1", "2", "3"), np.array([0, 1, 1]), probability, threshold=0.8)
+    assert (scores.accuracy, scores.accuracy_of_named, scores.summary()["rejected"]) == (1 / 3, 0.5, 1)
+    assert [values.tolist() for values in scores.named_curve()] == [[0, 1 / 3], [1 / 3, 0.5]]
+    assert math.isnan(Scores(("a", "b"), ("1",), np.array([0]), probability[:1], threshold=1.0).accuracy_of_named)
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
 
 
 def make_model(classes, scores, **about) -> Model:
@@ -165,22 +230,17 @@ def test_a_heading_sorts_and_sorts_back(browser, reports):
     assert browser.evaluate(first.format(0)) == SIXTY_SEVEN[0]
 
 
-def test_the_page_is_dark_where_people_like_it_dark(browser, reports):
+def test_the_page_is_dark_where_people_like_it_dark_and_a_reader_without_eyes_finds_the_way(browser, reports):
     brightness = []
-    for dark in (False, True):
+    for dark in (True, False):
         browser.open(reports["two"][0], dark=dark)
         colours = browser.evaluate("(style => [style.backgroundColor, style.color])(getComputedStyle(document.body))")
         brightness.append([sum(map(int, re.findall(r"\d+", colour))) for colour in colours])
-    (paper, ink), (dark_paper, dark_ink) = brightness
+    (dark_paper, dark_ink), (paper, ink) = brightness
     assert paper > 600 > 200 > ink
     assert dark_ink > 600 > 200 > dark_paper
-
-
-def test_a_reader_without_eyes_finds_the_way(browser, reports):
-    browser.open(reports["two"][0])
     levels = browser.evaluate("[...document.querySelectorAll('h1,h2,h3')].map(head => +head.tagName[1])")
-    assert levels[0] == 1
-    assert levels.count(1) == 1
+    assert (levels[0], levels.count(1)) == (1, 1)
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     assert browser.evaluate("document.documentElement.lang") == "en"
     assert browser.evaluate("document.querySelectorAll('img').length") == 9
@@ -191,21 +251,20 @@ def test_a_reader_without_eyes_finds_the_way(browser, reports):
 def test_without_scores_the_report_says_so(tmp_path, none):
     page = report(tmp_path, make_model(("a", "b"), None, seconds={}), none, kind="on nothing")
     assert "Not measured" in page
-    assert "no photo was held out" in page
     assert "on nothing" not in page
 
 
 def test_the_report_of_evaluate_says_whose_figures_are_of_the_training(tmp_path):
-    scores = make_scores(("a", "b", "c"), 60, skip=["c"])
+    scores = make_scores("abc", 60, skip=["c"])
     curve = [{"photos": 5, "accuracy": 0.8}, {"photos": 10, "accuracy": 0.9}]
     model = make_model(scores.classes, scores, curve=curve)
     evaluated = report(tmp_path, model, scores)
     fitted = report(tmp_path, model, dataclasses.replace(scores, held_out=True))
-    whose = "These figures are of training photos that were held out when the model was fitted"
+    whose = "of training photos that were held out"
     assert evaluated.index("Would more photos help?") < evaluated.index(whose) < evaluated.index("More photos would")
     assert whose not in fitted
-    assert "says nothing of c: none of these photos" in evaluated
-    assert "says nothing of c: a class is measured on photos of it that are held out" in fitted
+    assert "nothing of c: none of these photos" in evaluated
+    assert "nothing of c: a class is measured on photos of it that are held out" in fitted
 
 
 @pytest.mark.parametrize(("count", "says"), [(32, "cannot be told from chance"), (3200, "is overconfident")])
