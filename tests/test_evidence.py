@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
+import shutil
+import sys
+from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
+from fontTools.ttLib import TTFont
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import NBNN, Bags, Evidence, ImageClassifier, LocalNBNN, MomentRidge, PatchvoteError, Photo
+from helpers.quick_network import loaded, quick
+from patchvote import NBNN, Bags, Evidence, ImageClassifier, LocalNBNN, PatchvoteError, Photo
 from patchvote.models.evidence import Match, traced
-from patchvote.models.report.picture import draw_matches, glow
+from patchvote.models.report import picture
+from patchvote.models.report.picture import draw_caption, draw_matches, glow, missing_sentence
 
 TRACING = ("moment-ridge", "nbnn", "local-nbnn")
 
@@ -79,10 +86,10 @@ def test_matches_are_drawn_beside_the_parts_that_they_match():
     gone = dataclasses.replace(match, name="gone.jpg")
     evidence = dataclasses.replace(some_evidence(), matches=(match, gone))
     other = Image.new("RGB", (100, 100), (255, 0, 0))
-    picture = np.asarray(draw_matches(evidence, Image.new("RGB", (100, 100), (0, 0, 255)), {"red.jpg": other}, side=60))
-    assert tuple(picture[30, 40]) == (0, 0, 255)
-    assert tuple(picture[100, 40]) == (255, 0, 0)
-    assert picture.shape[1] < 120  # one column: the photo that is gone is left out
+    drawn = np.asarray(draw_matches(evidence, Image.new("RGB", (100, 100), (0, 0, 255)), {"red.jpg": other}, side=60))
+    assert tuple(drawn[30, 40]) == (0, 0, 255)
+    assert tuple(drawn[100, 40]) == (255, 0, 0)
+    assert drawn.shape[1] < 120  # one column: the photo that is gone is left out
 
 
 def test_evidence_is_drawn_beside_its_photo_or_without_it_if_that_is_gone(tmp_path):
@@ -104,26 +111,6 @@ def bags_of(classes: int, each: int = 8) -> tuple[Bags, np.ndarray]:
     numbers = np.repeat(np.arange(classes), each)
     centres = rng.random((classes, 9)) * 2
     return Bags.of([rng.random((12, 9)) + centres[number] for number in numbers]), np.array(list("abc"))[numbers]
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_what_the_images_of_all_classes_add_is_the_score_beside_that_of_the_average_photo(classes):
-    bags, labels = bags_of(classes)
-    scorer = MomentRidge(0.01).fit(bags, labels).scorer()
-    photo = Bags.of([np.random.default_rng(5).random((12, 9)) + 1])
-    mean = scorer.learned.vectors().mean(axis=0, dtype=np.float64)
-    score = scorer.scores(photo)[0]
-    at_mean = scorer.arrays["linear"] @ mean + scorer.arrays["bias"]
-    for number in range(classes):
-        # Images of a class count for it by `pulls`; those of the others by what they would add with their own factors.
-        own = scorer.arrays["class"]
-        every = np.zeros(len(own))
-        for other in range(classes):
-            scorer.arrays["class"] = np.where(own == other, number, -1)
-            every += scorer.pulls(photo, number)
-        scorer.arrays["class"] = own
-        assert every.sum() == pytest.approx(score[number] - at_mean[number], abs=1e-3)
-        assert not scorer.pulls(photo, number)[own != number].any()
 
 
 def test_local_nbnn_adds_up_the_votes_that_each_image_has_given():
@@ -162,34 +149,27 @@ def coloured():
     return photos, [*labels, "blue"]
 
 
-def quick(voter="auto") -> ImageClassifier:
-    return ImageClassifier(QUICK, voter=voter, backbone=QuickNetwork(), cache=False)
-
-
 @pytest.mark.parametrize("voter", TRACING)
-def test_a_wrong_label_is_named_where_it_pulls_a_photo_to_its_class(voter, coloured):
-    evidence = quick(voter).fit(*coloured).explain([coloured[0][-1]], "blue")
+def test_a_wrong_label_is_named_where_it_pulls_and_names_travel_with_the_model(voter, coloured, tmp_path):
+    photos, labels = coloured
+    classifier = quick(voter).fit(photos, labels)
+    evidence = classifier.explain([photos[-1]], "blue")
     assert evidence.pulls[0].name == "image 24"
     assert {pull.label for pull in evidence.pulls} == {"blue"}
     shares = [pull.share for pull in evidence.pulls]
     assert shares == sorted(shares, reverse=True)
     assert 0 < sum(shares) <= 1 + 1e-9
-
-
-@pytest.mark.parametrize("voter", TRACING)
-def test_names_travel_with_the_model_and_grow_when_photos_are_added(voter, coloured, tmp_path):
-    photos, labels = coloured
-    classifier = quick(voter).fit(photos[:-1], labels[:-1])
     classifier.save(tmp_path / "m.patchvote")
-    again = ImageClassifier.load(tmp_path / "m.patchvote", backbone=QuickNetwork(), cache=False)
-    assert again.explain([photos[0]]).pulls == classifier.explain([photos[0]]).pulls
-    again.add([photos[-1]], ["blue"])
-    assert len(again.model.names) == 25
-    assert again.explain([photos[-1]], "blue").pulls[0].name == "image 0"
+    again = loaded(tmp_path / "m.patchvote")
+    assert again.explain([photos[-1]], "blue").pulls == evidence.pulls
+    green = np.roll(photos[8], 1, axis=0)
+    again.add([green], ["blue"])
+    assert again.explain([green], "blue").pulls[0].name == "image 0"
+    assert len(again.model.names) == 26
 
 
 @pytest.mark.parametrize("voter", TRACING)
-def test_held_out_mistakes_name_photos_that_were_learned_from_and_never_themselves(voter, coloured, tmp_path):
+def test_mistakes_name_photos_that_were_learned_from_and_never_themselves(voter, coloured, tmp_path):
     photos, labels = coloured
     classifier = quick(voter).fit(photos, labels, held_out=["image 24"])
     (mistake,) = [one for one in classifier.mistakes() if one.name == "image 24"]
@@ -197,27 +177,16 @@ def test_held_out_mistakes_name_photos_that_were_learned_from_and_never_themselv
     assert mistake.pulls
     assert "image 24" not in {pull.name for pull in mistake.pulls}
     assert {label_of[pull.name] for pull in mistake.pulls} == {"red"}
-
-
-def test_reports_name_them_whatever_they_are_called(coloured, tmp_path):
-    for number, (pixels, label) in enumerate(zip(*coloured, strict=True)):
-        for folder in (tmp_path / "photos" / label, tmp_path / "test" / label):
-            folder.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(folder / f"<b>{number}.png")
-    classifier = quick().fit(tmp_path / "photos")
-    for kind in ("of fit", "of evaluate"):
-        classifier.report(tmp_path / "r.html", title="t", measured=kind)
-        page = (tmp_path / "r.html").read_text()
-        assert "Training photos that pulled it to" in page, kind
-        assert "<b>2" not in page
-        labels = np.roll([photo.parent.name for photo in sorted((tmp_path / "test").rglob("*.png"))], 3).tolist()
-        classifier.evaluate(sorted((tmp_path / "test").rglob("*.png")), labels)
+    for _ in ("of fit", "of evaluate"):
+        classifier.report(tmp_path / "r.html", title="t", measured="m")
+        assert "Training photos that pulled it to" in (tmp_path / "r.html").read_text()
+        classifier.evaluate(photos, np.roll(labels, 3).tolist())
 
 
 def test_explain_prints_them_and_says_where_it_cannot(place, command):
     photo = "photos/iris/1.jpg"
     done = command("explain", "m.patchvote", photo)
-    assert "training photos that pulled it most to iris:\n" in done.out
+    assert "pulled it most to iris" in done.out
     assert re.search(r"\d %  iris/\d.jpg\n", done.out)
     told = json.loads(command("explain", "n.patchvote", photo, "--json").out)
     assert told["pulls"][0] == {"name": "iris/1.jpg", "label": "iris", "share": pytest.approx(1.0)}
@@ -225,8 +194,121 @@ def test_explain_prints_them_and_says_where_it_cannot(place, command):
     ImageClassifier.load("m.patchvote", cache=False).adapt("photos", insist=True).save("adapted.patchvote")
     ImageClassifier("tiny.onnx", voter="snbnl", cache=False).fit("photos").save("s.patchvote")
     for model, said in (
-        ("s", "cannot be told: a model of snbnl keeps what it learned of all photos together."),
-        ("adapted", "cannot be told of an adapted model"),
-        ("small", "the model was written without its memory"),
+        ("s", "a model of snbnl"),
+        ("adapted", "an adapted model"),
+        ("small", "without its memory"),
     ):
         assert said in command("explain", f"{model}.patchvote", photo).out
+
+
+# --- many photos ------------------------------------------------------------------------------------------------------
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_folder_of_photos_becomes_a_folder_of_pictures_which_may_be_made_again(place, command):
+    done = command("explain", "m.patchvote", "photos/iris")
+    assert done.code == 0, done.err
+    assert names(place / "evidence") == {f"{i}-evidence.png" for i in range(6)}
+    assert "photos/iris/3.jpg:\n" in done.out
+    assert "wrote evidence/3-evidence.png" in done.out
+    assert Image.open("evidence/3-evidence.png").width > 400
+    words = ("explain", "m.patchvote", "photos/iris", "-o", "photos/iris/why")
+    assert command(*words).code == 0
+    done = command(*words)
+    assert done.code == 0
+    assert "left out 6 photos in photos/iris/why" in done.err  # the folder may be among the photos
+    shutil.copy("photos/iris/1.jpg", "photos/iris/why/3-evidence.png")
+    done = command(*words)
+    assert done.code == 1
+    assert "--force" in done.err
+
+
+def test_names_that_collide_do_not_overwrite(place, command):
+    (place / "a.csv").write_text("file_name\nphotos/iris/1.jpg\nphotos/rose/1.jpg\n")
+    shutil.copy("photos/rose/1.jpg", "1.JPG")
+    done = command("explain", "m.patchvote", "a.csv", "1.JPG", "photos/iris/1.jpg", "-o", "new", "--json")
+    told = [json.loads(line) for line in done.out.splitlines()]
+    files = [one["files"] for one in told]
+    assert files == [[f"new/1-evidence{number}.png"] for number in ("", " (2)", " (3)", " (4)")]
+    assert [one["photo"] for one in told][:3] == ["photos/iris/1.jpg", "photos/rose/1.jpg", "1.JPG"]
+    contents = [(place / file).read_bytes() for (file,) in files]
+    assert contents[0] == contents[3]
+    assert len(set(contents)) == 3
+
+
+def test_a_bad_photo_is_named_and_skipped(place, command):
+    (place / "photos" / "iris" / "2.jpg").write_bytes(b"no photo")
+    done = command("explain", "m.patchvote", "photos/iris/*.jpg", "-o", "out", "--json")
+    assert done.code == 3
+    assert "skipped photos/iris/2.jpg: " in done.err
+    assert len(names(place / "out")) == 5
+    told = [json.loads(line) for line in done.out.splitlines()]
+    assert [one["photo"] for one in told if "error" in one] == ["photos/iris/2.jpg"]
+    assert command("explain", "m.patchvote", "photos/iris/2.jpg", "nope.jpg").code == 1
+    assert command("explain", "m.patchvote", "photos/iris/2.jpg").code == 1
+    classifier = ImageClassifier.load("m.patchvote")
+    found = list(classifier.explain_each(["photos/iris/1.jpg", "photos/iris/2.jpg", "photos/rose/1.jpg"]))
+    assert [evidence.name for evidence in found] == ["photos/iris/1.jpg", "photos/rose/1.jpg"]
+    assert [error.name for error in classifier.skipped] == ["photos/iris/2.jpg"]
+    with pytest.raises(PatchvoteError, match="explain_each takes many"):
+        classifier.explain("photos")
+
+
+def test_arrays_and_matches_of_many_photos_from_standard_input_have_names_of_their_own(place, command, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("photos/iris/1.jpg\nphotos/rose/1.jpg\n"))
+    done = command("explain", "n.patchvote", "-", "--arrays", "npz", "--photos", "photos")
+    assert done.code == 0, done.err
+    stems = ("1-evidence", "1-evidence (2)")
+    assert names(place / "evidence") == {f"{stem}{more}.png" for stem in stems for more in ("", "-matches")}
+    assert names(place / "npz") == {f"{stem}.npz" for stem in stems}
+
+
+# --- captions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_fonts(monkeypatch, tmp_path):
+    """A machine without any fonts; returns the folder in which a user would install one."""
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_DATA_DIRS"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / "fonts").mkdir()
+
+    def forget():
+        picture._font_for.cache_clear()
+        picture._machine_fonts.cache_clear()
+
+    forget()
+    yield tmp_path / "fonts"
+    forget()
+
+
+def drawn(text: str, width: float = 300) -> np.ndarray:
+    sheet = Image.new("RGB", (320, 40), "white")
+    draw_caption(ImageDraw.Draw(sheet), (0, 25), text, (0, 0, 0), width)
+    return np.asarray(sheet)
+
+
+def test_letters_of_europe_and_vietnam_need_no_font_of_the_machine(no_fonts):
+    apart = "Cafe\N{COMBINING ACUTE ACCENT}"
+    assert missing_sentence(["Ünïcödé", "Straße & Café", "Łódź", "Việt Nam", "Ελλάδα", "Живой", "10 €", apart]) is None
+    assert np.array_equal(drawn(apart), drawn("Café"))
+
+
+def test_characters_without_a_font_are_named_once_until_a_font_is_installed(no_fonts, place, command):
+    assert "boxes in place of 桜東京: no" in missing_sentence(["桜.jpg", "東京"])
+    box = drawn("桜")
+    assert box.min() < 128
+    shutil.copy("photos/iris/1.jpg", place / "桜 1.jpg")
+    assert command("explain", "m.patchvote", "桜 1.jpg", "photos/iris/1.jpg").err.count("boxes in place of 桜:") == 1
+    font = TTFont(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")
+    for table in font["cmap"].tables:
+        table.cmap[ord("桜")] = table.cmap.get(ord("W"), ".notdef")
+    font.save(no_fonts / "NotoSans-Regular.ttf")
+    (no_fonts / "msgothic.ttc").write_text("no font")
+    picture._font_for.cache_clear()
+    picture._machine_fonts.cache_clear()
+    assert missing_sentence(["桜"]) is None
+    assert not np.array_equal(drawn("桜"), box)
