@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 import zipfile
 
 import numpy as np
@@ -12,11 +13,9 @@ from PIL import Image
 
 pytest.importorskip("fastapi")
 
-from helpers.waiting import wait_for
+from helpers.command import network_in
 from helpers.web import add, client, crops, events, files, learned, model_file, refusal, settings, submitted, taught
 from patchvote import ImageClassifier, PatchvoteError
-from patchvote.networks import load
-from patchvote.networks.onnx_file import write_network
 from patchvote.web.app import make_app
 
 
@@ -87,7 +86,7 @@ def test_the_whole_story(home, surfaces, real_photos):
     assert first.json()["answers"] == second.json()["answers"]
 
 
-def test_photos_and_classes_are_added_to_a_model_that_was_opened(served, surface_models, real_photos):
+def test_an_opened_model_learns_more_photos_and_classes_as_add_of_the_classifier(served, surface_models, real_photos):
     workspace = served.post("/v1/workspaces", json={"model": "nearest"}).json()["id"]
     at, new = f"/v1/workspaces/{workspace}", crops(real_photos, "coffee", 4, 3)
     added = add(served, workspace, new, class_name="table")
@@ -102,7 +101,6 @@ def test_photos_and_classes_are_added_to_a_model_that_was_opened(served, surface
     assert {match["image"].split("/")[-2] for match in table} <= {one["id"] for one in added["added"]}
     assert served.get(table[0]["image"]).headers["content-type"] == "image/jpeg"
     assert {match["image"] for match in brick} == {None}
-    # The file is what `add` of the classifier gives.
     classifier = ImageClassifier.load(surface_models / "nearest.patchvote", cache=False)
     classifier.add([data for _, data in new], ["table"] * 4)
     expected = classifier.predict_proba([other[0][1]])[0]
@@ -123,28 +121,13 @@ def test_an_opened_model_forgets_photos_and_classes_and_learns_others(served, re
     assert {one["photo"] for one in served.get(f"{at}/report").json()["mistakes"]} <= taught_here
 
 
-def test_a_job_that_is_cancelled_changes_nothing(home, surfaces):
-    workspace = taught(home, surfaces)
-    job = submitted(home, workspace)
-    wait_for(lambda: home.get(f"/v1/jobs/{job}").json()["stage"] != "start")
-    for _ in range(2):
-        assert home.delete(f"/v1/jobs/{job}").json()["status"] == "cancelled"
-    assert list(events(home, job))[-1][1]["status"] == "cancelled"
-    state = home.get(f"/v1/workspaces/{workspace}").json()
-    assert (state["job"], state["model"]) == (None, None)
-    wait_for(lambda: not list((home.folder / workspace / "runs").iterdir()))
-
-
-def test_what_cannot_be_learned_or_forgotten_is_said_in_a_sentence(home, workspace, surfaces):
+def test_what_cannot_be_learned_or_forgotten_is_refused(home, workspace, surfaces):
     at = f"/v1/workspaces/{workspace}"
-    assert home.post(f"{at}/learn", json={}).status_code == 422
     add(home, workspace, surfaces["brick"][:2], class_name="brick")
-    assert "two classes" in home.post(f"{at}/learn", json={}).json()["error"]["message"]
+    assert refusal(home.post(f"{at}/learn", json={})) == (422, "invalid")  # one class
     assert home.post(f"{at}/learn", json={"voter": "sorcery"}).status_code == 422
     assert home.get(f"{at}/report").status_code == home.post(f"{at}/answers", json={}).status_code == 404
-    refused = home.post(f"{at}/forget", json={"photos": ["a.jpg"]})
-    assert refusal(refused) == (409, "conflict")
-    assert "remove photos, and learn again" in refused.json()["error"]["message"]
+    assert refusal(home.post(f"{at}/forget", json={"photos": ["a.jpg"]})) == (409, "conflict")
 
 
 def test_classes_are_made_renamed_and_removed(home, workspace, surfaces):
@@ -154,7 +137,7 @@ def test_classes_are_made_renamed_and_removed(home, workspace, surfaces):
     assert home.post(at, json={"name": "cat"}).status_code == 409
     assert home.patch(f"{at}/c1", json={"name": "tabby"}).json()["class"]["name"] == "tabby"
     assert home.patch(f"{at}/c9", json={"name": "x"}).status_code == 404
-    for name in ("", "  ", "None of these", "a\nb", "x" * 1001):
+    for name in ("  ", "None of these", "a\nb", "x" * 1001):
         assert home.post(at, json={"name": name}).status_code == 422
     photos = add(home, workspace, surfaces["brick"][:2], **{"class": "c1"})["added"]
     assert [photo["class"] for photo in photos] == ["c1", "c1"]
@@ -166,9 +149,15 @@ def test_classes_are_made_renamed_and_removed(home, workspace, surfaces):
     assert len(list((home.folder / workspace / "photos").iterdir())) == 1
 
 
-def test_photos_are_listed_moved_and_removed_in_the_order_in_which_they_came(home, workspace, surfaces):
-    at = f"/v1/workspaces/{workspace}/photos"
+def test_photos_are_known_by_their_content_listed_moved_and_removed_in_the_order_in_which_they_came(
+    home, workspace, surfaces
+):
+    at, (name, content) = f"/v1/workspaces/{workspace}/photos", surfaces["grass"][0]
+    add(home, workspace, [(name, content)])
     ids = [photo["id"] for photo in add(home, workspace, surfaces["grass"], class_name="grass")["added"]]
+    again = add(home, workspace, [("other.png", content)], class_name="brick")  # the class that it got it keeps
+    assert [(photo["name"], photo["class"]) for photo in again["known"]] == [(name, "c1")]
+    ids.insert(0, again["known"][0]["id"])
     for query, expected, total in (("class=c1", ids, 6), ("offset=2&limit=3", ids[2:5], 6), ("class=none", [], 0)):
         page = home.get(f"{at}?{query}").json()
         assert ([photo["id"] for photo in page["photos"]], page["total"]) == (expected, total)
@@ -181,24 +170,12 @@ def test_photos_are_listed_moved_and_removed_in_the_order_in_which_they_came(hom
     assert home.get(at).json()["total"] == 5
 
 
-def test_a_photo_that_is_there_already_is_known_by_its_content(home, workspace, surfaces):
-    name, content = surfaces["brick"][0]
-    add(home, workspace, [(name, content)])
-    for label in ("brick", "grass"):  # it had no class before; the one that it got it keeps
-        again = add(home, workspace, [("other.png", content), ("x.png", content)], class_name=label)
-        assert again["added"] == []
-        assert [(photo["name"], photo["class"]) for photo in again["known"]] == [(name, "c1")]
-
-
 def test_a_folder_of_class_folders_makes_the_classes(home, workspace, surfaces):
     photos = [(f"floors/{label}/{name}", data) for label, own in surfaces.items() for name, data in own[:2]]
     photos.append(("floors/none of these/1.png", surfaces["brick"][4][1]))
     done = add(home, workspace, [*photos, surfaces["brick"][3]], folders="true")
-    state = done["workspace"]
-    assert [(one["name"], one["photos"]) for one in state["classes"]] == [(label, 2) for label in surfaces]
-    assert state["unlabelled"] == 1
-    (refused,) = done["refused"]  # a folder that cannot be a class does not keep the others out
-    assert "no class can be called" in refused["reason"]
+    assert [(one["name"], one["photos"]) for one in done["workspace"]["classes"]] == [(label, 2) for label in surfaces]
+    assert done["workspace"]["unlabelled"] == len(done["refused"]) == 1  # a folder that cannot be a class
 
 
 def test_pictures_are_upright_jpegs_of_bounded_size(home, workspace):
@@ -217,22 +194,15 @@ def test_pictures_are_upright_jpegs_of_bounded_size(home, workspace):
 
 
 def test_a_model_of_the_server_with_a_network_beside_it_is_asked_and_taught_in_a_workspace(
-    tmp_path, surfaces, surface_models, real_photos
+    tmp_path, flowers, surface_models, real_photos
 ):
-    backbone = load("efficientnet-lite0")
-    network = tmp_path / "net.onnx"
-    write_network(network, backbone.graph(), backbone.spec)
-    contents = [content for photos in surfaces.values() for _, content in photos]
-    labels = [name for name, photos in surfaces.items() for _ in photos]
-    ImageClassifier(str(network), cache=False).fit(contents, labels).save(tmp_path / "own.patchvote")
-    with client(settings(tmp_path / "data", models=(tmp_path / "own.patchvote",))) as made:
-        opened = made.post("/v1/workspaces", json={"model": "own"})
-        assert opened.status_code == 201, opened.text
-        workspace = opened.json()["id"]
-        photo = add(made, workspace, crops(real_photos, "brick", 1, 7))["added"][0]["id"]
+    network, own = network_in(tmp_path), tmp_path / "own.patchvote"
+    ImageClassifier(str(network), cache=False).fit(flowers / "photos").save(own)
+    with client(settings(tmp_path / "data", models=(own,))) as made:
+        workspace = made.post("/v1/workspaces", json={"model": "own"}).json()["id"]
+        photo = add(made, workspace, crops(real_photos, "brick", 1, 7), class_name="new")["added"][0]["id"]
         asked = made.post(f"/v1/workspaces/{workspace}/answers", json={"photos": [photo]})
-        assert asked.json()["answers"][0]["answer"]["likeliest"] == "brick"
-        made.patch(f"/v1/workspaces/{workspace}/photos", json={"photos": [photo], "class_name": "new"})
+        assert asked.json()["answers"][0]["answer"]["likeliest"] in ("iris", "rose")
         assert learned(made, workspace)["status"] == "done"
         assert "new" in made.get(f"/v1/workspaces/{workspace}").json()["model"]["classes"]
 
@@ -240,12 +210,12 @@ def test_a_model_of_the_server_with_a_network_beside_it_is_asked_and_taught_in_a
         network.rename(tmp_path / "moved.onnx")
         assert made.post("/v1/workspaces", json={"model": "own"}).status_code == 201
         again = learned(made, workspace)
-        assert again["status"] == "failed"
-        assert str(tmp_path) not in again["message"]
+        assert (again["status"], str(tmp_path) in again["message"]) == ("failed", False)
 
     # The network of the settings is for models that lack theirs, and not for the others.
-    models = (tmp_path / "own.patchvote", surface_models / "surfaces.patchvote")
+    shutil.copy(tmp_path / "tiny.toml", tmp_path / "moved.toml")
+    models = (own, surface_models / "surfaces.patchvote")
     with client(settings(tmp_path / "data", models=models, network=str(tmp_path / "moved.onnx"))) as made:
         assert {one["name"] for one in made.get("/v1/models").json()["models"]} == {"own", "surfaces"}
-    with pytest.raises(PatchvoteError, match="An ONNX file is found beside it"):
+    with pytest.raises(PatchvoteError, match="found beside it"):
         make_app(settings(tmp_path / "other", models=models), None)
