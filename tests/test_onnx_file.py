@@ -12,7 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 from conftest import tiny_weights, write_tiny_network
 from patchvote import Dense, Extractor, NetworkError, Recipe
 from patchvote.networks import load, open_onnx
-from patchvote.utils.onnx_graph import GraphBuilder
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
 
@@ -165,13 +164,3 @@ def test_files_that_are_no_networks_are_refused(tmp_path):
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
-
-
-def test_constants_keep_their_shape_and_type_and_one_name_is_one_constant():
-    graph = GraphBuilder()
-    names = [graph.constant(6.0, name="six"), graph.constant(6.0, name="six"), graph.constant(7, np.int64)]
-    assert names[0] == names[1] != names[2]
-    assert {name: list(tensor.dims) for name, tensor in graph.constants.items()} == {"six": [], names[2]: []}
-    assert graph.constants[names[2]].data_type == TensorProto.INT64
-    turned = graph.constant(np.arange(6.0).reshape(2, 3).T)
-    np.testing.assert_array_equal(onnx.numpy_helper.to_array(graph.constants[turned]), [[0, 3], [1, 4], [2, 5]])

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from helpers.hub_networks import Only, TinyViT
+
 
 def seeded(seed: int, make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     def network() -> nn.Module:
@@ -54,23 +56,6 @@ class Residual(nn.Module):
         return torch.relu(self.last(x)).mean(dim=(2, 3))
 
 
-class SmallViT(nn.Module):
-    """Patches as tokens, behind a class token and two registers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patch = nn.Conv2d(3, 16, 16, stride=16)
-        self.special = nn.Parameter(torch.randn(1, 3, 16))
-        self.place = nn.Parameter(torch.randn(1, 3 + 16, 16))
-        self.block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-        self.norm = nn.LayerNorm(16)
-
-    def forward(self, x: Tensor) -> Tensor:
-        tokens = self.patch(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.special.expand(len(x), -1, -1), tokens], dim=1) + self.place
-        return self.norm(self.block(tokens))
-
-
 class Bent(nn.Module):
     """Activations that ONNX writes as several nodes, and a sum that is written into a layer's own answer."""
 
@@ -116,7 +101,8 @@ class FewTokens(nn.Module):
         return torch.cat([torch.zeros(len(x), 5, 16), tokens], dim=1)
 
 
-alexnet, residual, vit = seeded(0, SmallAlexNet), seeded(1, Residual), seeded(2, SmallViT)
+alexnet, residual = seeded(0, SmallAlexNet), seeded(1, Residual)
+vit = seeded(2, lambda: Only(TinyViT(registers=2, free=False), 0))
 silu, gelu, relu = (seeded(3, lambda kind=kind: Bent(kind())) for kind in (nn.SiLU, nn.GELU, nn.ReLU))
 in_place, channels_last, few_tokens = (
     seeded(3, lambda: InPlace(nn.ReLU())),
