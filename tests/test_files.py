@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -162,45 +160,3 @@ def test_a_link_a_pipe_or_a_file_of_the_users_own_is_not_touched(tmp_path):
     write_atomically(tmp_path / "x", [b"new"])
     assert names(tmp_path) == before | {"x"}
     assert (tmp_path / "mine" / "photo.jpg").read_bytes() == b"precious"
-
-
-# --- no room ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_full_temporary_folder_is_told_in_one_sentence(place, command, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-
-    def full(path, parts):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("patchvote.bags.shards.write_atomically", full)
-    words = ("--network", "tiny.onnx", "--no-cache", "--no-report", "-q", "--voter", "nbnn")
-    done = command("fit", "photos", "new.patchvote", *words)
-    assert (done.code, len(done.err.splitlines())) == (1, 1)
-    assert f"the temporary folder {place} is full" in done.err
-
-
-def test_an_open_file_in_a_full_temporary_folder_is_told_as_well(temporary, monkeypatch):
-    usage = shutil.disk_usage(temporary)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
-    with pytest.raises(PatchvoteError, match=f"the temporary folder {temporary} is full"), temporary_folder():
-        Path("/dev/full").write_bytes(b"x")
-
-
-def test_a_disk_that_is_full_elsewhere_is_not_taken_for_the_temporary_folder(temporary):
-    for error in (OSError(errno.ENOSPC, "full", "/elsewhere/model"), OSError(errno.ENOSPC, "full"), OSError("other")):
-        with pytest.raises(OSError, match="full|other") as raised, temporary_folder():
-            raise error
-        assert raised.value is error
-    assert names(temporary) == set()
-
-
-def test_no_temporary_folder_at_all_is_told_with_those_that_were_tried(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "gone")])
-    for folder in (None, str(tmp_path / "gone")):
-        monkeypatch.setattr(tempfile, "tempdir", folder)
-        with (
-            pytest.raises(PatchvoteError, match=r"no temporary folder can be made: .*gone.*TMPDIR"),
-            temporary_folder(),
-        ):
-            pass

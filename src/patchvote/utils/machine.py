@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,62 +48,28 @@ def forget_peak_memory() -> None:
 
 def peak_memory() -> int:
     """Return the largest number of bytes that this process has used so far."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
-    except (OSError, StopIteration):
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else 1024 * peak
+    return _status("VmHWM")
 
 
 def resident_memory() -> int:
     """Return the number of bytes that this process has in memory now; its peak where the system does not tell."""
+    return _status("VmRSS")
+
+
+def _status(name: str) -> int:
     try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return peak_memory()
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+    except OSError:  # not Linux
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def give_back_memory() -> None:
     """Return freed memory to the system, which glibc would otherwise keep for the thread that freed it."""
-    _malloc_trim()(0)
-
-
-@functools.cache
-def _malloc_trim() -> Callable[[int], object]:
-    try:
-        return ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # another C library, or Windows
-        return lambda _: None
-
-
-class MemoryLimit:
-    """A number of bytes that all threads share: a thread waits until what it needs is free.
-
-    A thread that holds bytes must not take more: then no thread waits while it holds bytes, and there is no deadlock.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size = self.free = size
-        self._turn = threading.Lock()
-        self._changed = threading.Condition()
-
-    @contextlib.contextmanager
-    def take(self, count: int) -> Iterator[None]:
-        """Wait until `count` bytes are free, and hold them while the block runs."""
-        if count > self.size:
-            raise MemoryError(f"{count:,} bytes are more than the total of {self.size:,}")
-        with self._turn, self._changed:  # only one thread waits for bytes: small requests cannot starve a large one
-            self._changed.wait_for(lambda: self.free >= count)
-            self.free -= count
-        try:
-            yield
-        finally:
-            with self._changed:
-                self.free += count
-                self._changed.notify()
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library, or Windows
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def plugins(group: str) -> list[EntryPoint]:

@@ -255,17 +255,10 @@ def as_progress(progress: Progress | bool | None) -> Progress | None:
     """Return the function that reports progress; for True, one that overwrites a line of standard error."""
     if not isinstance(progress, bool):
         return progress
-    if not progress:
-        return None
-    pace, last, columns = Pace(), 0.0, 0
+    pace = Pace()
 
     def show_progress(stage: str, done: int, total: int) -> None:
-        nonlocal last, columns
-        text, now = f"{stage}: {pace.text(stage, done, total)}", time.monotonic()
-        if done >= total or now - last > 0.2:
-            last = now
-            sys.stderr.write("\r" + text.ljust(columns) + ("\n" if done >= total else ""))
-            sys.stderr.flush()
-            columns = 0 if done >= total else len(text)
+        text = f"{stage}: {pace.text(stage, done, total)}"
+        print(f"\r{text:<79}", end="\n" * (done >= total), file=sys.stderr, flush=True)  # noqa: T201
 
-    return show_progress
+    return show_progress if progress else None
