@@ -53,8 +53,6 @@ def _cost(network: ListedNetwork, machine: Machine) -> dict[str, float | str]:
     """Return the seconds per photo, or why they cannot be measured."""
     from ..bags.extract import Extractor
 
-    if network.is_engine:
-        return {"problem": "an engine, which is measured with the rest of its name"}
     try:
         extractor = Extractor(network.name, **machine.settings)
         return {"seconds_per_photo": _seconds_per_photo(extractor)}

