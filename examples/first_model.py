@@ -13,6 +13,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 from PIL import Image
 
 from patchvote import Extractor, ImageClassifier
@@ -38,6 +39,18 @@ def draw_bag(photo, path):
     save_figure(figure, path)
 
 
+def draw_confusion(scores, path):
+    """Draw how many photos of each class (rows) got each answer (columns)."""
+    figure, axes = plt.subplots(figsize=(5, 5), layout="constrained")
+    axes.imshow(scores.confusion, cmap="Blues")
+    axes.set_xticks(range(len(scores.classes)), scores.classes, rotation=90)
+    axes.set_yticks(range(len(scores.classes)), scores.classes)
+    for (row, column), count in np.ndenumerate(scores.confusion):
+        axes.text(column, row, count or "", ha="center", va="center", color="white" if row == column else "black")
+    axes.set(xlabel="predicted class", ylabel="true class")
+    save_figure(figure, path)
+
+
 def main():
     """Learn six classes from 36 crops, and ask about 24 others."""
     figures = output_folder()
@@ -48,7 +61,7 @@ def main():
     scores = classifier.evaluate(test)
     low, high = scores.interval
     print(f"{100 * scores.accuracy:.1f} % of {len(scores)} photos ({100 * low:.1f} to {100 * high:.1f} %)")
-    save_figure(scores.plot(), figures / "confusion.png")
+    draw_confusion(scores, figures / "confusion.png")
 
     for answer in classifier.answers([test / "brick" / "00.png", test / "coins" / "01.png"]):
         print(Path(answer.name).name, answer.label, answer.probability)  # None beside "none of these"

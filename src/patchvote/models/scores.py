@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..errors import PatchvoteError
 from ..photos.find import Photo
-from ..utils.terminal import none_readable, printable
+from ..utils.terminal import none_readable
 
 if TYPE_CHECKING:
     from .answers import Answer
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 WORST = 12  # mistakes that a report shows: they fit on a few screens
-_MAX_NUMBERED = 20  # classes up to which the cells of the figure have numbers
 _Z = 1.96  # standard deviations of a normal distribution within which 95 % of it lie
 
 
@@ -277,29 +276,6 @@ class Scores:
                 for one in self.by_class()
             },
         }
-
-    def plot(self) -> Any:
-        """Return a figure of matplotlib (the extra `plots`) with the confusion matrix, as shares of its rows."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise PatchvoteError("plots need matplotlib: pip install 'patchvote[plots]'.") from None
-
-        table, classes = self.confusion, [printable(label) for label in self.classes]
-        side = min(12.0, 2.5 + 0.35 * len(classes))
-        figure = Figure(figsize=(side, side), layout="constrained")
-        axes = figure.subplots()
-        axes.imshow(table / np.maximum(table.sum(axis=1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
-        axes.set_xticks(range(len(classes)), classes, rotation=90, parse_math=False)
-        axes.set_yticks(range(len(classes)), classes, parse_math=False)
-        axes.set_xlabel("predicted class")
-        axes.set_ylabel("true class")
-        if len(classes) <= _MAX_NUMBERED:
-            for (row, column), count in np.ndenumerate(table):
-                if count:
-                    colour = "white" if count > table[row].sum() / 2 else "black"
-                    axes.text(column, row, str(count), ha="center", va="center", color=colour)
-        return figure
 
 
 def _plain(value: float) -> float | None:

@@ -10,8 +10,6 @@ from ..model import Model
 from ..scores import interval
 
 _MANY_HELD_OUT = 1000  # held-out photos from which a share of 5 % is known to a point or so
-_NOT_KNOWN = "The accuracy is not known: no photo was held out."
-_EVALUATE = "`patchvote evaluate` measures it on other labelled photos."
 FEW = 10  # photos of a class below which what is said of it is rough, and with which one begins to add photos
 
 
@@ -85,8 +83,6 @@ def _sentence(words: str) -> str:
 
 def accuracy_of(about: About) -> str:
     """Return a sentence on the accuracy of a model, and on what has changed since it was measured."""
-    if not about.held_out and not _too_few(about):
-        return f"{_NOT_KNOWN} {_EVALUATE}"
     sentence = accuracy_sentence(about.held_out)
     added = sum(sum(one["images"].values()) for one in about.added)
     new = list(dict.fromkeys(label for one in about.added for label in one.get("new_classes", [])))
@@ -101,18 +97,15 @@ def accuracy_of(about: About) -> str:
     )
 
 
-def _too_few(about: About) -> bool:
-    """Whether no class has two photos that do not look alike, of which one could be held out."""
-    alike = about.copies["photos"] - about.copies["groups"] if about.copies else 0
-    return sum(about.images.values()) - alike <= len(about.images)
-
-
 def accuracy_sentence(
     scores: Plain | None, which: str = "photos that it had not seen", *, held_out: bool = True
 ) -> str:
     """Return a sentence on `About.held_out` or on other scores: accuracy, interval, and classes without photos."""
     if not scores:
-        return f"{_NOT_KNOWN} Two per class that do not look alike are the least, ten are better. {_EVALUATE}"
+        return (
+            "The accuracy is not known: no photo was held out. Two per class that do not look alike are the least, ten "
+            "are better. `patchvote evaluate` measures it on other labelled photos."
+        )
     low, high = scores["interval"]
     return (
         f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were classified correctly; for "

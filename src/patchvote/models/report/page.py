@@ -399,7 +399,7 @@ def _plotted(across: Floats, up: Floats, at: tuple[float, float], axes: tuple[st
 
 def _making(model: Model) -> str:
     about, recipe = model.about, model.recipe
-    made, seconds = about.made, about.seconds
+    made = about.made
     counts = [about.images.get(label, 0) for label in model.classes]
     added = [
         f"{escaped(one['date'])}: "
@@ -424,13 +424,6 @@ def _making(model: Model) -> str:
         "<p>A network describes parts of a photo by numbers, one vector per part; each part votes for the classes, and "
         f"the mean of the votes decides.</p>\n<dl>\n{listed}</dl>\n"
     )
-    times = [
-        row(part, number(took, ",.1f", " s"), bar(took / sum(seconds.values())))
-        for part, took in seconds.items()
-        if took > 0
-    ]
-    if times:
-        body += f"<h3>Where the time went</h3>\n{table('part =time share', times)}"
     return section("How it was made", body)
 
 
