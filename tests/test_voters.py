@@ -158,8 +158,6 @@ def test_bad_bags_and_labels_are_named(voter, bags, labels, says):
         (NBNN, ("n_neighbors", 10**6)),
         (MomentRidge, ("alpha", "much")),
         (MomentRidge, ("rejection", 2)),
-        (Adapted, ("shares", (0.5, 2))),
-        (Adapted, ("voter", SNBNL())),
     ],
     ids=str,
 )

@@ -45,7 +45,7 @@ def adapt_model(
     rejected = np.array([model.judge(target.rows([number]), threshold)[2] for number in range(len(target))], bool)
     voter: Any = voter_of(model)
     voter.fit(voter.learned(), voter.classes_[voter.class_], getattr(voter, "weight_", None))
-    adapted = Adapted(voter, insist=insist).fit(voter, target=target, rejected=rejected)
+    adapted = Adapted(insist=insist).fit(voter, target=target, rejected=rejected)
     if adapted.refusal_ is not None:
         return None, adapted.refusal_
     adapted_to = {

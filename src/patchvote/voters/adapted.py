@@ -14,7 +14,6 @@ Where few take part, or the answers collapse onto fewer classes, the voter is no
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -34,6 +33,7 @@ from .votes import NONE, fit_temperature
 Floats = npt.NDArray[Any]
 Numbers = npt.NDArray[np.int64]
 
+_SHARES = (0.5, 0.8)  # of the target's photos, of every class, that become training photos, round by round
 _LEAST_ALPHA = 0.1  # some of the labels of self-training are wrong; from 0.03 to 0.3, six changes of camera were alike
 _MOST_PHOTOS = 2_000  # of the target that are learned from: more bring time, not accuracy
 _FEWEST = 10  # photos of the target; fewer do not tell another camera from chance
@@ -64,10 +64,6 @@ class Adapted(Voter):
 
     Parameters
     ----------
-    voter : MomentRidge, optional
-        Voter to adapt; ``MomentRidge(class_weight="balanced")`` by default.
-    shares : sequence of float, default (0.5, 0.8)
-        Share of the target's photos, of every class, that becomes training images, for each round of self-training.
     insist : bool, default False
         Whether to adapt with all photos of the target even where that looks unsafe: the caller guarantees that they
         show the voter's classes. The unadapted voter then rejects none of them.
@@ -97,9 +93,7 @@ class Adapted(Voter):
 
     scorer_class = MomentVotes
 
-    def __init__(self, voter: Any = None, *, shares: Sequence[float] = (0.5, 0.8), insist: bool = False) -> None:
-        self.voter = voter
-        self.shares = shares
+    def __init__(self, *, insist: bool = False) -> None:
         self.insist = insist
 
     def fit(
@@ -116,7 +110,7 @@ class Adapted(Voter):
         Parameters
         ----------
         X, y
-            Photos of the source and their classes, or the fitted voter that has learned them.
+            Photos of the source and their classes; or as X, instead of both, a fitted `MomentRidge`.
         target : Bags, list of arrays, array, or Store, optional
             Photos of the target.
         target_y : sequence, optional
@@ -124,12 +118,7 @@ class Adapted(Voter):
         rejected : array of shape (photos of the target,), optional
             Whether the photo is "none of these" without adapting; by default, as `predict_or_none` says.
         """
-        voter = MomentRidge.default(0) if self.voter is None else self.voter
-        if not isinstance(voter, MomentRidge):
-            raise ValueError(f"voter of Adapted must be a MomentRidge, got {voter!r:.80}.")
-        if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in self.shares):
-            raise ValueError(f"shares of Adapted must be numbers above 0, up to 1, got {self.shares!r}.")
-        unadapted = X if isinstance(X, MomentRidge) else voter.__sklearn_clone__().fit(X, y)
+        unadapted = X if isinstance(X, MomentRidge) else MomentRidge.default(0).fit(X, y)
         self.unadapted_, self.classes_, self.n_features_in_ = unadapted, unadapted.classes_, unadapted.n_features_in_
         self.linear_, self.bias_, self.temperature_ = unadapted.linear_, unadapted.bias_, unadapted.temperature_
         self.rejection_threshold_ = unadapted.rejection_threshold_
@@ -179,7 +168,7 @@ class Adapted(Voter):
         target, unknown = photos.rows(used), np.flatnonzero(numbers[used] < 0)
         domains = _Domains(self.unadapted_, target, numbers[used])
         scores = domains.with_shares(self.unadapted_._mean_votes(target) if trusted else None)
-        for share in self.shares:
+        for share in _SHARES:
             taken = unknown[surest(scores[unknown], share)]
             scores, self.taken_ = domains.solved(taken, scores[taken].argmax(axis=1)), len(taken)
         self.linear_, self.bias_, self.temperature_ = domains.linear()

@@ -177,7 +177,9 @@ class BankVotes(DescriptorScorer):
     def _rotation(self) -> EvenRotation | Rotation | None:
         """The rotation that the search needs; None if it needs none."""
         rows, width = self.arrays["values"].shape
-        if width <= _PCA_FEATURES or self.on_disk:
+        largest = np.bincount(self.arrays["class"]).max() if self.remembers else rows  # of the banks that are searched
+        small = self.search == "exact" and largest < FEWEST_TO_BOUND
+        if width <= _PCA_FEATURES or self.on_disk or small:
             return None
         sample = self._sample(np.arange(rows), _SAMPLE, np.random.default_rng(0))
         return EvenRotation(sample) if self.search == "exact" else Rotation(sample, _PCA_FEATURES)
@@ -202,11 +204,6 @@ class NeighbourVotes(BankVotes):
 
     kind = "nbnn"
     remembers = True
-
-    @functools.cached_property
-    def _rotation(self) -> EvenRotation | Rotation | None:
-        large = self.search == "pca" or np.bincount(self.arrays["class"]).max() >= FEWEST_TO_BOUND
-        return super()._rotation if large else None
 
     @functools.cached_property
     def _banks(self) -> list[Any]:
