@@ -29,8 +29,6 @@ from ..models.file import read_model
 from ..models.model import Model
 from ..photos.decode import Decode
 from ..photos.find import Photo
-from ..utils.schema import brief
-from ..utils.terminal import nearest
 from .problems import Problem, missing
 from .settings import Settings
 from .workspaces import Workspace, Workspaces
@@ -154,17 +152,7 @@ class Models:
             raise Problem(422, "invalid", "name a model: ?model=NAME, or the id of a workspace that has learned.")
         if name in self.own:
             return self.own[name]
-        try:
-            workspace = self._workspaces.get(name)
-        except Problem as error:
-            if error.status_code != 404:
-                raise
-            hint = nearest(name, self.own) if self.own else ""
-            raise Problem(404, "not_found", f"there is no model {brief(name)}.{hint}") from None
-        try:
-            return self.of_workspace(workspace)
-        except FileNotFoundError:
-            raise missing("model") from None
+        return self.of_workspace(self._workspaces.get(name))
 
     def of_workspace(self, workspace: Workspace) -> Served:
         """Return the present model of a workspace."""
@@ -174,10 +162,10 @@ class Models:
                 raise Problem(404, "not_found", "this workspace has no model yet: let it learn, or open a model file.")
             try:
                 return self._at(path, workspace)
-            except (OSError, ModelError):
+            except (OSError, ModelError) as error:
+                # Another model may have replaced it meanwhile, and its file is gone.
                 if workspace.model_of(workspace.state.run) == path:
-                    raise
-                # Another model has replaced it meanwhile, and its file is gone.
+                    raise (missing("model") if isinstance(error, FileNotFoundError) else error) from None
 
     def _at(self, path: Path, workspace: Workspace) -> Served:
         with self._lock:

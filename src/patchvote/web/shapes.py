@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
@@ -332,12 +333,7 @@ def _from_json(body: bytes, most: int) -> tuple[list[Upload], dict[str, Any]]:
     try:
         sent = _Photos.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        if first["type"] == "json_invalid":
-            raise Problem(400, "bad_request", "the body is not valid JSON.") from None
-        where = " ".join(map(str, first["loc"])) or "body"
-        expected = 'expected {"photos": [{"name": "a.jpg", "content": "…base64…"}]}'
-        raise Problem(422, "invalid", f"{where}: {first['msg']}; {expected}.") from None
+        raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
     return [Upload(*shown_name(one.name), one.content) for one in sent.photos], sent.model_extra or {}
 
 

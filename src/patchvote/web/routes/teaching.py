@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -39,7 +37,7 @@ _ALIVE = 15.0  # seconds between two signs of life
 @_workspaces.post("/v1/workspaces", response_model=shapes.WorkspaceOut, status_code=201)
 def create(here: Here, body: shapes.WorkspaceIn) -> Response:
     """Make a workspace, with a model of the server if one is named."""
-    return _created(here, body.title, None if body.model is None else here.models.get(body.model).path)
+    return _created(here, body.title, None if body.model is None else here.models.get(body.model).path.read_bytes())
 
 
 @_workspaces.get(_ONE, response_model=shapes.WorkspaceOut)
@@ -159,30 +157,26 @@ def forget(found: Found, body: shapes.ForgetIn, here: Here) -> Response:
     return here.changed(found)
 
 
-def _created(here: Context, title: str, source: bytes | Path | None) -> Response:
-    """Make a workspace with the model of a file or of its content, if there is one."""
+def _created(here: Context, title: str, content: bytes | None) -> Response:
+    """Make a workspace with the model of a file with this content, if there is one."""
     workspace = here.workspaces.create(title)
-    if source is not None:
+    if content is not None:
         try:
-            _open_model(here, workspace, source)
+            _open_model(here, workspace, content)
         except BaseException:
             here.workspaces.remove(workspace.id)
             raise
     return reply(here.state(workspace), 201)
 
 
-def _open_model(here: Context, workspace: Workspace, source: bytes | Path) -> None:
-    """Make the model of a file, or of its content, the present one of a workspace, which gets its classes."""
+def _open_model(here: Context, workspace: Workspace, content: bytes) -> None:
+    """Make the model of a file with this content the present one of a workspace, which gets its classes."""
     most = here.settings.limits.model_classes
     with workspace.new_run() as run:
         path = run / "model.patchvote"
-        if isinstance(source, bytes):
-            write_atomically(path, [source])
-        else:
-            shutil.copyfile(source, path)
+        write_atomically(path, [content])
         classes = here.models.loaded(path).model.classes
-        # The server's own models may have as many classes as they like.
-        if isinstance(source, bytes) and len({*workspace.state.classes.values(), *classes}) > most:
+        if len({*workspace.state.classes.values(), *classes}) > most:
             raise Problem(413, "full", f"with this model, the workspace would have more than {most:,} classes.")
         with workspace.lock:
             here.jobs.check_free(workspace)  # a job may have begun while the file was read
