@@ -52,14 +52,14 @@ def assert_same_store(store: Store, reference: Store) -> None:
 
 
 def test_an_unchanged_file_is_not_even_read(photos, tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr("patchvote.bags.extract._SETTLED", 0)
+    monkeypatch.setattr(module, "_SETTLED", 0)
     assert counts(fill(tmp_path / "store", photos, extractor)) == (40, 0, 0, 0)
     monkeypatch.setattr(extractor, "decode", lambda *_: pytest.fail("was read"))
     assert counts(fill(tmp_path / "store", photos, extractor)) == (0, 40, 0, 0)
 
 
 def test_two_files_of_equal_size_and_time_that_change_places_are_noticed(tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr("patchvote.bags.extract._SETTLED", 0)
+    monkeypatch.setattr(module, "_SETTLED", 0)
     folder = tmp_path / "photos"
     for label, colour in (("a", "red"), ("b", "blue")):
         (folder / label).mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_only_new_and_changed_photos_are_extracted(photos, tmp_path, extractor):
 
 
 def test_a_change_that_keeps_the_size_right_after_extraction_is_noticed(tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr("patchvote.bags.extract._SETTLED", 600 * 10**9)  # however slow this machine is
+    monkeypatch.setattr(module, "_SETTLED", 600 * 10**9)  # however slow this machine is
     photo = tmp_path / "photos" / "a.bmp"
     photo.parent.mkdir()
     Image.new("RGB", (64, 64), "red").save(photo)  # just now: its time of change proves nothing yet

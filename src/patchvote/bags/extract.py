@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections import deque
 from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,15 +38,13 @@ from .recipe import Recipe, as_recipe, fitting
 # (benchmarks/extract.py measures both).
 _BATCH_PIXELS = 1 << 17
 _PER_TASK = 64  # photos; a worker that ends loses no more
-_SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Described:
     """Result for one photo: a bag, or the reason why there is none; neither if the caller had the bag already.
 
-    `digest` is the SHA-256 of the content, `whole` the whole bag where `bag` is what is kept of it, and `stamp` that of
-    the file before it was read (`stamp_of`).
+    `digest` is the SHA-256 of the content, `whole` the whole bag where `bag` is what is kept of it.
     """
 
     photo: Photo
@@ -55,20 +52,6 @@ class Described:
     bag: Bags | None = None
     error: PhotoError | None = None
     whole: Bags | None = None
-    stamp: tuple[int, int] = (0, 0)
-
-
-def stamp_of(photo: Photo) -> tuple[int, int]:
-    """Return size and time of change of a photo's file, or zeros if they cannot be relied on.
-
-    The time is the later of mtime and ctime: any program can set mtime, and ctime also changes with the file's name.
-    """
-    try:
-        status = photo.source.stat() if isinstance(photo.source, Path) else None
-    except (OSError, ValueError):  # ValueError: not a valid file name
-        status = None
-    changed = 0 if status is None else max(status.st_mtime_ns, status.st_ctime_ns)
-    return (0, 0) if status is None or time.time_ns() - changed <= _SETTLED else (status.st_size, changed)
 
 
 class Extractor(Parameters):
@@ -240,7 +223,7 @@ class _Pipeline:
 
     def _prepare(self, photo: Photo) -> _Job:
         """Read and decode one photo, and choose its views (on a worker)."""
-        job, sampling, spec = _Job(Described(photo, stamp=stamp_of(photo))), self._recipe.sampling, self._backbone.spec
+        job, sampling, spec = _Job(Described(photo)), self._recipe.sampling, self._backbone.spec
         sizes = functools.partial(input_sizes, sampling, spec.stride or 1, spec.fixed_size)
         try:
             pictures, digest = self._decode(photo, sizes, self._known)

@@ -26,11 +26,12 @@ from ..utils.terminal import none_readable
 from .bags import Bags
 from .cache import WHOLE
 from .described import Filled, extracted
-from .extract import Described, Extractor, stamp_of
+from .extract import Described, Extractor
 from .recipe import Recipe
 from .shards import ENDING, SET_ASIDE, SHARD_BYTES, Entry, Shard, ShardWriter, is_own_name, shard_files
 from .store import Store
 
+_SETTLED = 2 * 10**9  # ns before the work began at which a file's last change is known to be in what was read
 _LOOK_AROUND = 64  # photos between two checks of what other processes have written
 
 
@@ -95,7 +96,7 @@ def store_of(items: Iterable[Described], extractor: Extractor, folder: Path) -> 
         for item in items:
             if item.bag is not None:
                 names.append(item.photo.name)
-                writer.add(_entry_of(item), item.bag)
+                writer.add(Entry(item.photo.name, item.photo.label, item.digest), item.bag)
             elif item.error is not None:
                 errors.append(item.error)
     if not names:
@@ -117,6 +118,7 @@ class _Index:
         self.bags: dict[str, tuple[Shard, int]] = {}
         self.damaged: list[str] = []
         self._seen: set[Path] = set()
+        self._since = time.time_ns()
         self.look_around()
         self.writer = ShardWriter(path, recipe, fingerprint, dim, size)
         self.again = functools.partial(_Index, path, recipe, fingerprint, dim, size)
@@ -127,7 +129,10 @@ class _Index:
     def write(self, item: Described) -> None:
         """Write the bag of a photo, when there are enough for a shard."""
         if item.bag is not None:
-            self.writer.add(_entry_of(item), item.bag)
+            size, changed = _stamp_of(item.photo)
+            if changed > self._since - _SETTLED:  # maybe after it was read
+                size, changed = 0, 0
+            self.writer.add(Entry(item.photo.name, item.photo.label, item.digest, size, changed), item.bag)
 
     def flush(self) -> None:
         """Write the bags that were not written yet, and look for those of others."""
@@ -187,8 +192,16 @@ class _Index:
             )
 
 
-def _entry_of(item: Described) -> Entry:
-    return Entry(item.photo.name, item.photo.label, item.digest, *item.stamp)
+def _stamp_of(photo: Photo) -> tuple[int, int]:
+    """Return size and time of change of a photo's file, or zeros.
+
+    The time is the later of mtime and ctime: any program can set mtime, and ctime also changes with the file's name.
+    """
+    try:
+        status = photo.source.stat() if isinstance(photo.source, Path) else None
+    except (OSError, ValueError):  # ValueError: not a valid file name
+        status = None
+    return (0, 0) if status is None else (status.st_size, max(status.st_mtime_ns, status.st_ctime_ns))
 
 
 class _Filling:
@@ -242,7 +255,7 @@ class _Filling:
         entry = self.index.known.get(photo.name)
         if entry is None or entry.label != photo.label or not entry.modified:
             return False
-        return (entry.size, entry.modified) == stamp_of(photo)
+        return (entry.size, entry.modified) == _stamp_of(photo)
 
     def _take(self, item: Described, new: int) -> None:
         """Record what became of a photo; reuse the bag of a content that is in the store."""
