@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from patchvote import Evidence, PatchvoteError, Photo, Recipe
+from patchvote import Evidence, Photo, Recipe
 from patchvote.models.about import About
 from patchvote.models.model import Model
 from patchvote.models.report.page import write_report
@@ -59,7 +58,7 @@ def test_the_interval_holds_the_share_and_shrinks_with_images(right, wrong):
         assert larger - smaller < high - low
 
 
-def test_accuracy_confusion_and_classes_are_those_of_the_definition(monkeypatch):
+def test_accuracy_confusion_and_classes_are_those_of_the_definition():
     scores = make_scores("abcd", 60)
     pairs = list(zip(scores.expected.tolist(), (int(np.argmax(row)) for row in scores.probability), strict=True))
     assert scores.accuracy == sum(expected == predicted for expected, predicted in pairs) / 60 < 1
@@ -73,13 +72,6 @@ def test_accuracy_confusion_and_classes_are_those_of_the_definition(monkeypatch)
     one = Scores(("a", "b"), ("x",), np.array([0]), np.array([[0.9, 0.1]]))
     assert math.isnan(one.by_class()[1].found)
     assert one.summary()["classes"]["b"] == {"images": 0, "found": None, "right": None}
-
-    axes = scores.plot().axes[0]
-    assert [text.get_text() for text in axes.get_yticklabels()] == list(scores.classes)
-    assert sum(int(text.get_text()) for text in axes.texts) == len(scores)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(PatchvoteError, match=r"pip install 'patchvote\[plots\]'"):
-        scores.plot()
 
 
 def test_reliability_groups_hold_every_image_once_and_the_surest_mistakes_come_first():

@@ -187,11 +187,8 @@ def _coverage(edges: npt.NDArray[np.float64], pixels: int) -> npt.NDArray[np.flo
 
 def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) -> Evidence:
     """Return the evidence of a photo; `label` is the class to find matches for, the likeliest by default."""
-    if len(bag.values) * len(model.classes) > _MAX_VOTES:
-        raise PatchvoteError(
-            f"{len(bag.values):,} parts voting for {len(model.classes):,} classes are more than fit in memory at once "
-            f"({_MAX_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
-        )
+    if (count := len(bag.values) * len(model.classes)) > _MAX_VOTES:
+        raise PatchvoteError(f"{count:,} votes of {len(model.classes):,} classes are more than fit in memory at once.")
     needs = model.scorer.needs()
     try:
         kept = needs.of(bag)  # what the answer for the photo comes from
@@ -224,31 +221,22 @@ def traced(evidence: Evidence, scorer: Scorer, names: Sequence[str], bag: Bags, 
     """
     number = evidence.number(label)
     nearest_parts = scorer.matches(bag, number) if names else None
+    added: npt.NDArray[Any] | None = scorer.pulls(bag, number) if names and scorer.traces else None
     if nearest_parts is not None:
         images, boxes, distances = nearest_parts
         advantage = evidence.advantage(label)
         matches = tuple(
-            Match(_box(bag.boxes[i]), names[images[i]], _box(boxes[i]), float(distances[i]))
+            Match(tuple(bag.boxes[i].tolist()), names[images[i]], tuple(boxes[i].tolist()), float(distances[i]))
             for i in np.argsort(-advantage, kind="stable")
         )
+        evidence = dataclasses.replace(evidence, matches=matches)
         added = np.bincount(np.asarray(images), np.maximum(advantage, 0.0), minlength=len(names))
-        return dataclasses.replace(evidence, matches=matches, pulls=_strongest(names, added, label))
-    pulls = scorer.pulls(bag, number) if names and scorer.traces else None
-    if pulls is None:
+    if added is None:
         return evidence
-    return dataclasses.replace(evidence, pulls=_strongest(names, pulls, label))
-
-
-def _box(edges: npt.NDArray[Any]) -> Box:
-    left, top, right, bottom = (float(edge) for edge in edges)
-    return left, top, right, bottom
-
-
-def _strongest(names: Sequence[str], added: npt.NDArray[Any], label: str) -> tuple[Pull, ...]:
     positive = np.maximum(added, 0.0)
-    total = float(positive.sum())
-    order = np.argsort(-positive, kind="stable")[:_MOST_PULLS]
-    return tuple(Pull(names[i], label, float(positive[i]) / total) for i in order if positive[i] > 0)
+    shares = positive / (positive.sum() or 1.0)
+    strongest = [i for i in np.argsort(-shares, kind="stable")[:_MOST_PULLS] if shares[i] > 0]
+    return dataclasses.replace(evidence, pulls=tuple(Pull(names[i], label, float(shares[i])) for i in strongest))
 
 
 def cannot_tell(model: Model) -> str | None:
@@ -259,8 +247,5 @@ def cannot_tell(model: Model) -> str | None:
     if model.about.adapted:
         return f"{problem} of an adapted model; the unadapted one can tell."
     if type(model.scorer).traces is Scorer.traces and not model.scorer.remembers:
-        return (
-            f"{problem}: a model of {model.kind} keeps what it learned of all photos together. One of the default "
-            "voter or of nbnn can tell."
-        )
+        return f"{problem}: a model of {model.kind} keeps what it learned of all photos together."
     return f"{problem}: the model was written without its memory, or is of very many photos."
