@@ -14,8 +14,6 @@ from PIL import Image
 
 from experiments.__main__ import main as experiments
 from helpers.packages import install_project
-from patchvote import NetworkError
-from patchvote.networks import load
 from patchvote.voters import registry
 
 pytestmark = pytest.mark.slow
@@ -56,53 +54,31 @@ def test_an_example_runs_and_draws_its_figures(name, tmp_path, monkeypatch):
         assert np.ptp(np.asarray(Image.open(path).convert("L"))) > 100, path.name
 
 
-def test_notebooks_are_kept_without_outputs():
+def test_notebooks_are_kept_without_outputs_and_the_page_shows_every_figure():
     nbformat = pytest.importorskip("nbformat")
     cells = [cell for path in EXAMPLES.glob("*.ipynb") for cell in nbformat.read(path, 4).cells]
     assert [cell.source for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
-
-
-def test_the_page_of_examples_shows_every_figure_that_they_draw():
     page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
     drawn = set().union(*(figures for _, figures in SHOWN.values()))
     assert set(re.findall(r"\]\(examples/(\w+\.png)\)", page)) == drawn
     assert {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")} == {*SHOWN, "photos.py"}
 
 
-@pytest.fixture
-def extended(tmp_path, monkeypatch):
-    """The package of examples/extending, as if it were installed."""
+def test_the_voter_and_the_network_of_a_package_work_in_every_command(tmp_path, demo_photos, command, monkeypatch):
     monkeypatch.syspath_prepend(install_project(tmp_path / "site", EXTENDING))
     monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
     registry._others.cache_clear()
-    yield tmp_path
+    model, picture = tmp_path / "m.patchvote", tmp_path / "why.png"
+    words = ("--network", "colours", "--json")
+    fitted = command("fit", demo_photos / "train", model, "--voter", "class-mean", *words)
+    assert fitted.code == 0, fitted.err
+    measured = command("evaluate", model, demo_photos / "test", *words)
+    assert float(re.search(r'"accuracy": ([\d.]+)', measured.out)[1]) > 0.5  # of six classes, by colours alone
+    assert command("explain", model, demo_photos / "collage.png", "-o", picture, *words).code == 0
+    assert picture.exists()
     registry._others.cache_clear()
     for module in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:
         del sys.modules[module]
-
-
-def test_the_voter_and_the_network_of_a_package_work_in_every_command(extended, demo_photos, command):
-    model, photos = extended / "m.patchvote", demo_photos / "train"
-    fitted = command("fit", photos, model, "--voter", "class-mean", "--network", "colours", "--json")
-    assert fitted.code == 0, fitted.err
-    measured = command("evaluate", model, demo_photos / "test", "--network", "colours", "--json")
-    assert float(re.search(r'"accuracy": ([\d.]+)', measured.out)[1]) > 0.5  # of six classes, by colours alone
-    picture = extended / "why.png"
-    words = ("explain", model, demo_photos / "collage.png", "--network", "colours", "-o", picture)
-    assert command(*words).code == 0
-    assert picture.exists()
-
-
-def test_the_network_of_a_package_is_the_mean_and_spread_of_colours(extended):
-    image = np.random.default_rng(0).integers(0, 256, (1, 64, 96, 3), dtype=np.uint8)
-    network = load("colours?cell=16")
-    cells = network(image)
-    assert cells.shape == (1, 4, 6, 6)
-    corner = image[0, 16:32, 32:48].reshape(-1, 3) / 255
-    np.testing.assert_allclose(cells[0, 1, 2], np.concatenate([corner.mean(axis=0), corner.std(axis=0)]), atol=1e-6)
-    assert network.spec.fingerprint != load("colours").spec.fingerprint
-    with pytest.raises(NetworkError, match="no network of colours"):
-        load("colours?cell=7")
 
 
 def test_the_voter_is_the_one_that_the_page_of_parts_explains():

@@ -58,47 +58,43 @@ def test_a_model_comes_back_as_it_was(model, tmp_path):
 # --- what is not a model ----------------------------------------------------------------------------------------------
 
 
-def hostile_files(folder: Path) -> dict[str, Path]:
-    """Files that are no models, each in its own way."""
-    good = written(prototypes_model(), folder / "good").read_bytes()
+def test_hostile_files_are_refused_one_by_one_and_take_no_memory(tmp_path):
+    good = written(prototypes_model(), tmp_path / "good").read_bytes()
+    (tmp_path / "good").unlink()
     (length,) = struct.unpack("<Q", good[:8])
     deep = json.dumps({"__metadata__": {"patchvote_model": "[" * 100_000}}).encode()
-    files = {
-        "empty": b"",
-        "text": b"hello world, this is no model at all",
-        "zeros": bytes(4096),
-        "pickle": b"\x80\x04\x95\x1a\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x02ls\x85R.",
-        "zip": b"PK\x03\x04" + bytes(200),
-        "huge header": struct.pack("<Q", 1 << 62) + good[8:],
-        "half": good[: len(good) // 2],
-        "header only": good[: 8 + length],
-        "too long": good + b"more",
-        "other safetensors": save({"x": np.zeros(3)}),
-        "deep json": struct.pack("<Q", len(deep)) + deep,
-        "huge number": save({"x": np.zeros(3)}, {"patchvote_model": '{"version": ' + "9" * 10_000 + "}"}),
-        "not a table": save({"x": np.zeros(3)}, {"patchvote_model": "[1]"}),
-        "claims terabytes": save({"x": np.zeros(3)}).replace(b"[3]", b"[9]"),
-    }
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    return {name: folder / name for name in files}
-
-
-def test_hostile_files_are_refused_one_by_one_and_take_no_memory(tmp_path):
-    for name, path in hostile_files(tmp_path).items():
-        with pytest.raises(ModelError, match=str(path)) as told:
-            read_model(path)
-        assert len(str(told.value)) < 600, name
-    # In a process of its own, whose peak is measured: a header that claims terabytes must not be believed.
+    for number, data in enumerate(
+        [
+            b"",
+            b"hello world, this is no model at all",
+            bytes(4096),
+            b"\x80\x04\x95\x1a\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x02ls\x85R.",
+            b"PK\x03\x04" + bytes(200),
+            struct.pack("<Q", 1 << 62) + good[8:],
+            good[: len(good) // 2],
+            good[: 8 + length],
+            good + b"more",
+            save({"x": np.zeros(3)}),
+            struct.pack("<Q", len(deep)) + deep,
+            save({"x": np.zeros(3)}, {"patchvote_model": '{"version": ' + "9" * 10_000 + "}"}),
+            save({"x": np.zeros(3)}, {"patchvote_model": "[1]"}),
+            save({"x": np.zeros(3)}).replace(b"[3]", b"[9]"),  # claims terabytes, which must not be believed
+        ]
+    ):
+        (tmp_path / str(number)).write_bytes(data)
     code = """
-import contextlib, resource, sys
+import resource, sys
 from pathlib import Path
 from patchvote import ModelError
 from patchvote.models.file import read_model
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in Path(sys.argv[1]).iterdir():
-    with contextlib.suppress(ModelError):
+    try:
         read_model(path)
+    except ModelError as error:
+        assert str(path) in str(error) and len(str(error)) < 600, error
+    else:
+        raise AssertionError(path)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
@@ -141,7 +137,6 @@ def changed(header, path, value):
         ("version", 1, "another version"),
         ("version", 10**3000, "another version"),
         ("kind", ["SNBNL"], "does not know"),
-        ("kind", "nbnn", "is not a setting"),
         ("classes", ["cat", "dog"], "2 classes"),
         ("classes", ["cat", "cat", "dog"], "twice"),
         ("classes", ["cat", 3, "dog"], "text"),
@@ -219,19 +214,18 @@ def test_arrays_so_large_that_votes_overflow_are_refused(kind, size):
                 remade(model, arrays={**model.scorer.arrays, name: large})
 
 
-def test_a_model_has_the_names_of_the_photos_that_it_holds():
+def test_a_model_has_the_names_and_digests_of_the_photos_that_it_holds():
     model = ridge_model()
-    with pytest.raises(ModelError, match="it has the names of 11 photos, but learned from 12"):
-        dataclasses.replace(model, names=model.names[:-1])
-    with pytest.raises(ModelError, match="12 names of photos, but 11 digests"):
-        dataclasses.replace(model, digests=model.digests[:-1])
+    for changes in ({"names": model.names[:-1]}, {"digests": model.digests[:-1]}):
+        with pytest.raises(ModelError, match="12"):
+            dataclasses.replace(model, **changes)
 
 
 @pytest.mark.parametrize(
     ("shape", "says"),
     [
-        ([2, memory() // 8 + 1], "larger than the memory of this machine"),
-        ([2, 1 << 29, 1], "the array 'linear' has 3 axes of 'float32'"),
+        ([2, memory() // 8 + 1], "memory of this machine"),
+        ([2, 1 << 29, 1], "3 axes"),
     ],
 )
 def test_an_array_that_claims_what_cannot_be_right_takes_no_memory(shape, says, tmp_path):
@@ -401,19 +395,10 @@ def test_odd_names_of_classes_and_the_largest_weights_that_a_file_may_have_still
 # --- writing, and the checksum ----------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_write_leaves_the_model_that_was_there(tmp_path, monkeypatch):
-    before = written(prototypes_model(), tmp_path / "m").read_bytes()
-    monkeypatch.setattr("os.fsync", lambda handle: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        write_model(bank_model(), tmp_path / "m")
-    assert (tmp_path / "m").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["m"]
-
-
 def test_a_model_that_cannot_be_written_or_read_again_is_not_written(tmp_path):
     with pytest.raises(ModelError, match="cannot be written"):
         write_model(prototypes_model(), tmp_path / "no" / "folder")
-    with pytest.raises(ModelError, match="cannot be written: its header has"):
+    with pytest.raises(ModelError, match="33,554,432"):
         write_model(dataclasses.replace(bank_model(), names=("n" * 1_000,) * 40_000), tmp_path / "m")
     assert not list(tmp_path.iterdir())
 

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -15,7 +15,6 @@ from patchvote import ImageClassifier
 from patchvote.models.suggest import _CANDIDATES, next_labels, uncertainty
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 12))
 def test_those_that_are_chosen_are_different_uncertain_and_in_order(seed, count):
     rng = np.random.default_rng(seed)
@@ -60,7 +59,6 @@ def test_the_command_suggests_uncertain_photos_like_predict_prints_them(unlabell
     done = command("suggest", "m.patchvote", "new", "-n", 3, "--json")
     assert done.code == 3
     assert "skipped new/broken.jpg" in done.err
-    assert "1 photo was learned before, and left out." in done.err
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert len(rows) == 3
     margins = [row["likeliest_probability"] - row["runner_up_probability"] for row in rows]
@@ -71,7 +69,8 @@ def test_the_command_suggests_uncertain_photos_like_predict_prints_them(unlabell
     done = command("suggest", "m.patchvote", "new", "-n", 50)
     everything = done.out.splitlines()
     assert len(everything) == 1 + 8  # the copy, the learned and the broken one are left out
-    assert everything[0].startswith("file,label,probability")
+    answers = ImageClassifier.load("m.patchvote").suggest(unlabelled, 3)
+    assert [f"new/{answer.name}" for answer in answers] == [row["file"] for row in rows]
 
 
 def test_suggested_photos_are_copied_for_labelling(unlabelled, place, command):
@@ -80,12 +79,5 @@ def test_suggested_photos_are_copied_for_labelling(unlabelled, place, command):
     names = [line.split(",")[0].removeprefix("new/") for line in (place / "next.csv").read_text().splitlines()[1:]]
     assert sorted(path.name for path in (place / "label").iterdir()) == sorted(names)
     assert len(list(unlabelled.iterdir())) == 8
-    assert "move them into one folder per class in label, then `patchvote add m.patchvote label`" in done.err
-    done = command("suggest", "m.patchvote", "new", "-n", 4, "-q")
-    assert done.err == ""
-
-
-def test_python_has_the_same_answers(unlabelled, command):
-    answers = ImageClassifier.load("m.patchvote").suggest(unlabelled, 3)
-    rows = [json.loads(line) for line in command("suggest", "m.patchvote", "new", "-n", 3, "--json").out.splitlines()]
-    assert [f"new/{answer.name}" for answer in answers] == [row["file"] for row in rows]
+    assert "`patchvote add m.patchvote label`" in done.err
+    assert command("suggest", "m.patchvote", "new", "-n", 4, "-q").err == ""

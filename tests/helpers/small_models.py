@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import re
 import struct
 from pathlib import Path
 
 import numpy as np
 
 from patchvote import MomentRidge, Recipe
-from patchvote.errors import PatchvoteError
 from patchvote.models.about import About
-from patchvote.models.file import arrays_of, known_arrays, read_model
+from patchvote.models.file import arrays_of, read_model
 from patchvote.models.model import Model
 from patchvote.utils.tensors import checksum, contents
-from patchvote.voters.registry import kind_of, scorer_class
+from patchvote.voters.registry import scorer_class
 
 SETTINGS = {"power": 0.5, "confidence": 0.5}
 
@@ -98,17 +96,8 @@ def header_of(path: Path) -> dict:
 
 
 @functools.lru_cache(maxsize=8)
-def _arrays(path: Path, modified: int) -> dict[str, np.ndarray]:
-    return arrays_of(read_model(path))
-
-
-def _known(text: str) -> dict:
-    """The arrays that a reader of this header would read."""
-    kind = re.search(r'"kind": "([\w-]+)"', text)
-    try:
-        return known_arrays(scorer_class(kind_of(kind[1]))) if kind else {}
-    except PatchvoteError:
-        return {}
+def _signed(path: Path, modified: int) -> list:
+    return list(contents(arrays_of(read_model(path))))
 
 
 def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> Path:
@@ -118,9 +107,7 @@ def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> P
     header = json.loads(data[8 : 8 + length])
     header["__metadata__"] = {"patchvote_model": text}
     if signed:
-        arrays = _arrays(whole, whole.stat().st_mtime_ns)
-        known = _known(text) or arrays
-        found = checksum([*contents({name: arrays[name] for name in known if name in arrays}), text.encode()])
+        found = checksum([*_signed(whole, whole.stat().st_mtime_ns), text.encode()])
         header["__metadata__"]["patchvote_checksum"] = found
     line = json.dumps(header).encode()
     line += b" " * (-len(line) % 8)
@@ -130,17 +117,11 @@ def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> P
 
 def same(one: Model, other: Model) -> bool:
     """Whether two models are the same, to the last bit."""
-    fields = [field.name for field in dataclasses.fields(Model) if field.name not in ("scorer", "familiarity")]
-    ours, theirs, (arrays, others) = one.scorer, other.scorer, map(arrays_of, (one, other))
-    return (
-        all(getattr(one, name) == getattr(other, name) for name in fields)
-        and (ours.kind, ours.settings, ours.positions) == (theirs.kind, theirs.settings, theirs.positions)
-        and getattr(one.familiarity, "settings", None) == getattr(other.familiarity, "settings", None)
-        and arrays.keys() == others.keys()
-        and all(
-            array.dtype == others[name].dtype
-            and array.shape == others[name].shape
-            and array.tobytes() == others[name].tobytes()
-            for name, array in arrays.items()
-        )
-    )
+    return _all_of(one) == _all_of(other)
+
+
+def _all_of(model: Model) -> list:
+    scorer, fields = model.scorer, dataclasses.fields(Model)
+    arrays = {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays_of(model).items()}
+    rest = [getattr(model, field.name) for field in fields if field.name not in ("scorer", "familiarity")]
+    return [arrays, scorer.kind, scorer.settings, scorer.positions, getattr(model.familiarity, "settings", 0), *rest]
