@@ -16,8 +16,7 @@ from helpers.hostile_photos import saved
 from patchvote import Photo, PhotoError, find_photos
 from patchvote.photos import decode as images
 from patchvote.photos import formats
-from patchvote.photos.decode import digest_of, load_image
-from patchvote.photos.pixels import to_srgb
+from patchvote.photos.decode import _to_srgb, digest_of, load_image
 
 SRGB = {"r": (0.4360, 0.2225, 0.0139), "g": (0.3851, 0.7169, 0.0971), "b": (0.1431, 0.0606, 0.7142)}
 MODERN = [
@@ -281,6 +280,6 @@ def test_colours_are_converted_from_the_profile_of_a_photo(cat, convert):
     ids=["sRGB", "text", "none"],
 )
 def test_a_profile_that_is_srgb_or_damaged_changes_nothing(cat, profile):
-    assert to_srgb(cat.copy(), profile).tobytes() == cat.tobytes()
+    assert _to_srgb(cat.copy(), profile).tobytes() == cat.tobytes()
     grey = cat.convert("L")
     assert decode("a.png", saved(grey, "PNG", icc_profile=SWAPPED)).tobytes() == grey.tobytes()

@@ -102,7 +102,7 @@ def test_a_table_with_other_columns_is_refused_with_their_names(photos):
         ImageClassifier(SMALL).fit(pd.DataFrame({"path": ["a.jpg"], "kind": ["a"]}))
     with pytest.raises(PhotoError, match="no column kinds. Its columns are: 'path', 'kind'"):
         find_photos(pd.DataFrame({"path": ["a.jpg"], "kind": ["a"]}), {"file": "path", "label": "kinds"})
-    with pytest.raises(PatchvoteError, match="no photo has a class"):
+    with pytest.raises(PatchvoteError, match="no class"):
         ImageClassifier(SMALL).fit(pd.DataFrame({"file_name": ["a.jpg"], "kind": ["a"]}))
     missing = pd.DataFrame({"file_name": [str(path) for path in photos[0]], "label": [None, *photos[1][1:]]})
     with pytest.raises(PatchvoteError, match="1 photo has no class"):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchvote import ImageClassifier, PatchvoteError, Photo, PhotoError, Recipe, find_photos
-from patchvote.photos.find import PassedOver, label_texts, labelled, near_path, overlap
+from patchvote import PatchvoteError, Photo, PhotoError, find_photos
+from patchvote.photos.find import PassedOver, label_texts, labelled, near_path
 from patchvote.photos.manifests import Columns
 from test_outputs import FIT
 
@@ -85,23 +85,6 @@ def test_links_upon_links_and_folders_in_folders_without_end_are_walked(folder):
         subprocess.run(["rm", "-r", folder], check=True)  # Python's own way goes only as deep as its stack
 
 
-def test_photos_of_a_folder_that_may_be_listed_but_not_entered_are_found(folder, monkeypatch):
-    put(folder / "cat" / "a.jpg")
-    put(folder / "b.jpg")
-    monkeypatch.chdir(folder.parent)
-    folder.parent.chmod(0o755)
-    (folder / "cat").chmod(0o444)
-    root = os.geteuid() == 0
-    try:
-        if root:  # who may enter everything becomes somebody who may not, for the time of one call
-            os.seteuid(65534)
-        assert listed("photos") == {"b.jpg": None, "cat/a.jpg": "cat"}
-    finally:
-        if root:
-            os.seteuid(0)
-        (folder / "cat").chmod(0o755)
-
-
 def test_names_that_are_not_unicode_are_found(folder):
     folder.mkdir()
     try:
@@ -122,7 +105,7 @@ def test_unreadable_types_and_empty_class_folders_are_told(folder):
     assert "1 with .nef, 1 with .cr2 (the first is cat/2.NEF)" in first
     assert "darktable" in first
     assert "dog" in second
-    assert over.plain()["empty"] == ["dog"]
+    assert over.plain()["empty"] == ("dog",)
     assert (over + PassedOver({".nef": 2}, "x.nef", ("owl",))).types == {".nef": 3, ".cr2": 1}
 
 
@@ -144,17 +127,10 @@ def test_what_cannot_be_photos_is_refused_with_a_hint(folder, tmp_path):
     assert near_path(tmp_path / "absent" / "x") == ""
 
 
-def test_collections_that_share_photos_are_told(folder, tmp_path):
-    put(folder / "cat" / "a.jpg")
-    (tmp_path / "link").symlink_to(folder)
-    assert overlap(folder / "cat", tmp_path / "link")
-    assert not overlap(folder / "cat", folder / "dog")
-
-
 # --- manifests ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_manifests_are_read_as_spreadsheets_write_them(encoding, newline, tmp_path):
     for delimiter in ",;":
@@ -214,41 +190,25 @@ def test_columns_are_found_by_the_names_that_were_given(name, lists):
         ("photos/rose/0.jpg", "rose"),
     ]
     assert find_photos(name, {"file": "path"})[0].label is None
-
-
-def test_a_table_may_have_other_columns(lists):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.read_csv("list.csv")
-    assert find_photos(frame, {"file": "path", "label": "species"})[7].label == "rose"
-    with pytest.raises(PhotoError, match="no column kind. Its columns are: 'path', 'species', 'year'"):
-        find_photos(frame, {"file": "path", "label": "kind"})
-    frame.loc[3, "species"] = float("nan")
-    assert find_photos(frame, {"file": "path", "label": "species"})[3].label is None
+    if name.endswith("csv"):
+        frame = pytest.importorskip("pandas").read_csv(name, sep=None, engine="python")
+        assert find_photos(frame, {"file": "path", "label": "species"})[7].label == "rose"
+        with pytest.raises(PhotoError, match="no column kind"):
+            find_photos(frame, {"file": "path", "label": "kind"})
 
 
 def test_every_command_that_reads_lists_takes_columns(lists, command):
     for words in (
         ("fit", "list.csv", "new.patchvote", *FIT),
         ("evaluate", "new.patchvote", "german.csv", "--no-report"),
-        ("add", "new.patchvote", "list.jsonl", "--no-cache"),
-        ("extract", "list.csv", "bags", "--network", "tiny.onnx"),
-        ("check", "list.csv", "--network", "tiny.onnx", "--no-cache"),
-        ("suggest", "m.patchvote", "list.csv"),
         ("predict", "m.patchvote", "list.csv"),
     ):
         done = command(*words, "--columns", NAMED)
         assert done.code == 0, (words, done.err)
 
 
-def test_answers_of_predict_in_place_of_a_list_tell_their_column(lists, command):
-    assert command("predict", "m.patchvote", "photos", "-o", "answers.csv", "--threshold", "0").code == 0
-    done = command("predict", "m.patchvote", "answers.csv")
-    assert (done.code, "--columns file=file" in done.err) == (1, True)
-    assert command("predict", "m.patchvote", "answers.csv", "--columns", "file=file").code == 0
-
-
 def test_columns_need_a_list_and_known_keys(lists):
-    for text in ("path", "file=", "file=a,file=b", "name=path", "file=a;label=b,"):
+    for text in ("path", "file=", "name=path", "file=a;label=b,"):
         with pytest.raises(PatchvoteError, match="file=COLUMN,label=COLUMN"):
             Columns.parse(text)
     for source, columns in (("photos", {"file": "x"}), ("list.csv", {"path": "file"}), ("list.csv", {"file": ""})):
@@ -271,62 +231,37 @@ def test_paths_arrays_images_and_contents_can_be_mixed_in_a_list(tmp_path):
     assert [len(find_photos(np.zeros(shape))) for shape in ((2, 2, 3), (5, 2, 2, 3))] == [1, 5]
 
 
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [([], "the list is empty"), ([3], "image 0: must be a path, .* got int"), (3, "photos must be")],
-)
-def test_lists_of_something_else_are_refused(source, says, tmp_path):
-    with pytest.raises(PhotoError, match=says):
-        find_photos(source)
-    (tmp_path / "x.jpg").write_text("x")
-    with (tmp_path / "x.jpg").open() as file, pytest.raises(PhotoError, match="opened as text"):
-        find_photos([file])
-
-
-def test_photos_without_a_class_are_named(tmp_path):
-    (tmp_path / "list.csv").write_text("file_name,label\n1.jpg,a\n2.jpg,\n")
-    with pytest.raises(PatchvoteError, match="1 photo has no class, the first is 2.jpg"):
-        labelled(tmp_path / "list.csv", None, 2)
-    path = put(tmp_path / "x.png")
-    with pytest.raises(PatchvoteError, match="Pass their labels"):
-        labelled([path], None, 2)
-    with pytest.raises(PatchvoteError, match="x.png: no photo has a class, .* Put"):
-        labelled(path, None, 2)
-    with pytest.raises(PatchvoteError, match="no class, the first is b"):
-        labelled([Photo("a", path, "cat"), Photo("b", path, "")], None, 2)
-
-
-def test_a_photo_that_is_listed_with_two_classes_is_refused(folder):
-    paths = [put(folder / "1.png"), put(folder / "2.png")]
+def test_what_is_no_photo_or_has_no_class_or_two_is_refused(tmp_path):
+    with (tmp_path / "x.txt").open("w+") as text:
+        for source, says in (
+            ([], "is empty"),
+            ([3], "got int"),
+            (3, "photos must be"),
+            ([text], "as text"),
+        ):
+            with pytest.raises(PhotoError, match=says):
+                find_photos(source)
+    paths = [put(tmp_path / "photos" / "train" / "cat" / name) for name in ("1.png", "2.png")]
     assert len(labelled([*paths, paths[0]], ["cat", "dog", "cat"], 2)) == 3
-    with pytest.raises(PatchvoteError, match=r"1.png has two classes, 'cat' and 'dog'"):
-        labelled([*paths, paths[0]], ["cat", "dog", "dog"], 2)
-
-
-def test_the_folder_of_classes_that_was_probably_meant_is_named(folder):
-    put(folder / "train" / "cat" / "1.jpg")
-    with pytest.raises(PatchvoteError, match="Did you mean .*/photos/train"):
-        labelled(folder, None, 2)
-
-
-@pytest.mark.parametrize("call", ["fit", "add", "evaluate"])
-def test_a_missing_label_is_refused_and_never_becomes_a_class(call, place):
-    photos = [Image.fromarray(np.full((64, 64, 3), 40 * shade, np.uint8)) for shade in range(4)]
-    classifier = ImageClassifier(Recipe("tiny.onnx"), cache=False)
-    if call != "fit":
-        classifier.fit((photo for photo in photos), iter(["cat", "cat", "dog", "dog"]))
-    with pytest.raises(PatchvoteError, match=r"photo 3 \(image 3\) has no label"):
-        getattr(classifier, call)(photos, ["cat", "cat", "dog", np.nan])
+    for source, labels, says in (
+        ([*paths, paths[0]], ["cat", "dog", "dog"], "1.png has two classes, 'cat' and 'dog'"),
+        (paths, None, "2 photos have no class, the first is .*1.png"),
+        ([Photo("a", paths[0], "cat"), Photo("b", paths[0], "")], None, "1 photo has no class, the first is b"),
+        (paths[0], None, "Put the photos"),
+        (tmp_path / "photos", None, "Did you mean .*/photos/train"),
+    ):
+        with pytest.raises(PatchvoteError, match=says):
+            labelled(source, labels, 2)
 
 
 def test_labels_become_text_and_mixed_types_are_refused():
     assert label_texts(["a", "b"], iter([np.str_("cat"), "dog"])) == ["cat", "dog"]
     assert label_texts(["a", "b"], [True, False]) == ["True", "False"]
-    for labels, says in (([0, "0"], "of one type"), ([(1, 2), 1], "text or a number"), ([1], "1 label")):
+    for labels, says in (([0, "0"], "all be text"), ([(1, 2), 1], "all be text"), ([1], "1 label")):
         with pytest.raises(PatchvoteError, match=says):
             label_texts(["a", "b"], labels)
     for missing in (None, np.nan, "", "  "):
-        with pytest.raises(PatchvoteError, match=r"photo 1 \(b\) has no label"):
+        with pytest.raises(PatchvoteError, match="b has no label"):
             label_texts(["a", "b"], ["cat", missing])
     with pytest.raises(PatchvoteError, match="labels must be a list"):
         label_texts(["a", "b", "c"], "cat")

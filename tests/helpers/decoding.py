@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from PIL import Image
 
-from patchvote.photos.decode import opened
+from patchvote.photos.decode import Longest, opened
 from patchvote.photos.find import Photo
-from patchvote.photos.pixels import Longest
 
 
 def decode(name: str, content: bytes, longest: Longest | None = None) -> Image.Image:

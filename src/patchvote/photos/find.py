@@ -97,7 +97,7 @@ class PassedOver:
 
     def plain(self) -> dict[str, Any]:
         """Return the record as plain values, for JSON."""
-        return {"types": dict(self.types), "first": self.first, "empty": list(self.empty), "links": list(self.links)}
+        return dataclasses.asdict(self)
 
 
 class Found(list[Photo]):
@@ -346,15 +346,11 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     path = place(source) if isinstance(source, (str, Path)) else None
     where = "the list of photos" if path is None else str(source)
     if unlabelled := [photo.name for photo in photos if is_missing(photo.label)]:
-        how = "Pass their labels, one per photo, after the photos, or in a column label."
+        how = "Pass one label per photo, or name the classes in a column label."
         if path is not None:
-            how = (
-                "Put the photos of each class into a folder of their own (photos/cat/1.jpg, photos/dog/2.jpg), or name "
-                "the classes in a .csv with the columns file_name,label."
-            )
-        none = len(unlabelled) == len(photos)
-        count = "no photo has a class" if none else counted(len(unlabelled), "photo has", "photos have") + " no class"
-        raise PatchvoteError(f"{where}: {count}, the first is {unlabelled[0]}. {how}")
+            how = "Put the photos of each class into a folder of their own (photos/cat/1.jpg, photos/dog/2.jpg)."
+        count = counted(len(unlabelled), "photo has", "photos have")
+        raise PatchvoteError(f"{where}: {count} no class, the first is {unlabelled[0]}. {how}")
     first_labels: dict[str, str | None] = {}
     for photo in photos:
         if (first := first_labels.setdefault(photo.name, photo.label)) != photo.label:
@@ -379,16 +375,12 @@ def label_texts(names: Sequence[str], labels: Iterable[Any]) -> list[str]:
     given = list(labels)
     if len(given) != len(names):
         raise PatchvoteError(f"there are {counted(len(names), 'photo')} but {counted(len(given), 'label')}.")
-    for number, (name, label) in enumerate(zip(names, given, strict=True)):
+    for name, label in zip(names, given, strict=True):
         if is_missing(label):
-            raise PatchvoteError(f"photo {number} ({name}) has no label: it is {brief(label)}.")
-        if not isinstance(label, (str, int, float, np.generic)):
-            raise PatchvoteError(f"photo {number} ({name}): a label must be text or a number, got {brief(label)}.")
-        if isinstance(label, str) != isinstance(given[0], str):  # 1 and "1" would become one class
-            raise PatchvoteError(
-                f"photo {number} ({name}) has the label {brief(label)}, photo 0 {brief(given[0])}. Labels must be of "
-                "one type: make all of them text."
-            )
+            raise PatchvoteError(f"{name} has no label: it is {brief(label)}.")
+        if not isinstance(label, (str, int, float, np.generic)) or isinstance(label, str) != isinstance(given[0], str):
+            # 1 and "1" would become one class.
+            raise PatchvoteError(f"{name} has the label {brief(label)}: labels must all be text, or numbers.")
     return [str(label) for label in given]
 
 
@@ -427,9 +419,7 @@ def near_path(path: Path) -> str:
         return ""
     import difflib  # only a mistake needs it
 
-    # The ending alone makes names similar, and the rest alone does not make a report of a model.
-    stems = difflib.get_close_matches(path.stem, {Path(name).stem for name in names}, n=_MAX_NAMES)
-    close = difflib.get_close_matches(path.name, [name for name in names if Path(name).stem in stems], n=1)
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.7)
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 

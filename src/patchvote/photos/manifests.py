@@ -37,17 +37,15 @@ class Columns:
             return given or cls()
         names = isinstance(given, Mapping) and all(isinstance(name, str) and name for name in given.values())
         if not names or not set(given) <= set(_KEYS):
-            raise PatchvoteError(f"columns are named as in {{'file': 'path', 'label': 'kind'}}, got {brief(given)}.")
+            how = "columns={'file': COLUMN, 'label': COLUMN}"
+            raise PatchvoteError(f"columns are named as in file=COLUMN,label=COLUMN or {how}, got {brief(given)}.")
         return cls(**given)
 
     @classmethod
     def parse(cls, text: str) -> Columns:
         """Return the columns that a text such as ``file=path,label=species`` names."""
         pairs = [part.partition("=") for part in text.split(",")]
-        given = {key.strip(): name.strip() for key, _, name in pairs}
-        if len(given) < len(pairs) or not all(given.values()) or not set(given) <= set(_KEYS):
-            raise PatchvoteError(f"columns are named as in file=COLUMN,label=COLUMN, each once, got {text!r:.200}.")
-        return cls(**given)
+        return cls.of({key.strip(): name.strip() for key, _, name in pairs})
 
     @property
     def label_column(self) -> str:
@@ -76,10 +74,7 @@ def read_manifest(path: Path, columns: Columns | None = None) -> Iterator[Row]:
 
 def _encoding(file: io.BufferedReader) -> str:
     """Return UTF-8, unless the byte order mark that spreadsheets write is that of another encoding."""
-    head = file.peek(4)[:4]
-    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    return "utf-16" if file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
 
 
 def lines(text: TextIO, name: str) -> Iterator[str]:
@@ -101,13 +96,10 @@ def _csv_rows(path: Path, text: TextIO, columns: Columns) -> Iterator[Row]:
     reader = csv.DictReader(itertools.chain([first], rest), delimiter=delimiter, strict=True)
     try:
         if (missing := columns.missing(reader.fieldnames or [])) is not None:
-            # The column `label` of answers of a model is not the truth: they are not taken for a list unasked.
-            is_answers = missing == Columns().file and "file" in (reader.fieldnames or ())
-            how = "file=file" if is_answers else "file=COLUMN,label=COLUMN"
             raise PhotoError(
                 str(path),
-                f"the first line must name a column {missing}, got: {first.rstrip()[:200]!r}. If another column has "
-                f"the paths: --columns {how} (in Python, columns={{'file': …}}).",
+                f"the first line must name a column {missing}, got: {first.rstrip()[:200]!r}. If others have paths and "
+                "classes: --columns file=COLUMN,label=COLUMN (in Python, columns={'file': …}).",
             )
         for row in reader:
             yield reader.line_num, row

@@ -189,10 +189,6 @@ def _os_errors(path: RemotePath) -> Iterator[None]:
 
 def _seconds(info: dict[str, Any]) -> float:
     """Return the time of change in seconds; each file system calls it differently."""
-    for key in ("mtime", "LastModified", "last_modified", "updated", "created"):
-        value: Any = info.get(key)
-        if isinstance(value, datetime.datetime):
-            return value.timestamp()
-        if isinstance(value, (int, float)):
-            return float(value)
-    return time.time()  # unknown, so it may have changed just now
+    times = map(info.get, ("mtime", "LastModified", "last_modified", "updated", "created"))
+    changed: Any = next(filter(None, times), None) or time.time()  # if unknown, it may have changed just now
+    return changed.timestamp() if isinstance(changed, datetime.datetime) else float(changed)
