@@ -1,16 +1,16 @@
 """The demonstration: fit, evaluate and explain, end to end, on real photos that scikit-image ships.
 
 Six photos of surfaces and small things are each cut in two. Crops of the left sides are for training, crops of the
-right sides for testing, and a collage of four right sides shows whether the evidence points at the right places. Test
-crops are thus of the same photos as the training crops: an easy task, which shows how the program is used and what it
-draws, not how accurate it is.
+right sides for testing, and a collage of four right sides shows where the evidence points. Test crops are thus of the
+same photos as the training crops: an easy task, which shows how the program is used and what it draws, not how accurate
+it is.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,9 +18,6 @@ from ..errors import PatchvoteError
 from ..utils.terminal import show
 from .options import Force, Machine
 from .output import csv_lines
-
-if TYPE_CHECKING:
-    from ..models.evidence import Evidence
 
 PHOTOS = {
     "brick": "brick.png",
@@ -72,11 +69,7 @@ def run(folder: Path, machine: Machine) -> None:
     lines = csv_lines(classifier.answers(test))
     (folder / "predictions.csv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
-    evidence = classifier.explain(collage)
-    evidence.plot(list(COLLAGE), side=300).save(folder / "evidence.png")
-    show("the collage: share of the evidence for each class that lies in its own quarter of the picture")
-    for label, share in in_own_quarter(evidence).items():
-        show(f"  {label:<8} {100 * share:.0f} %")
+    classifier.explain(collage).plot(list(COLLAGE), side=300).save(folder / "evidence.png")
     show(f"look at {folder / 'evidence.png'} and {folder / 'report.html'}; all files are in {folder}")
 
 
@@ -112,14 +105,3 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
             collage.paste(quarter, (224 * column, 224 * row))
     collage.save(folder / "collage.png")
     return folder / "train", folder / "test", folder / "collage.png"
-
-
-def in_own_quarter(evidence: Evidence) -> dict[str, float]:
-    """Return, for each class of the collage, the share of the votes for it that lies in its own quarter."""
-    shares = {}
-    for index, label in enumerate(COLLAGE):
-        votes = evidence.contrast(label, 32, 32).clip(0)
-        row, column = divmod(index, 2)
-        quarter = votes[16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
-        shares[label] = float(quarter.sum() / max(votes.sum(), 1e-12))
-    return shares

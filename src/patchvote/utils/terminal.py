@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
@@ -30,8 +31,6 @@ _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
-# A command in backquotes is one word, since it is copied as a whole; so is a number with its unit.
-_WORD = re.compile(r"[^\s`]*`[^`]*`\S*|[^\s`]*\d (?:%|[kMG]B\b)[^\s`]*|\S+")
 # Where a spreadsheet may see a formula: at the start of a cell or after a semicolon (which separates in many locales),
 # behind spaces and quotes that it skips.
 _FORMULA = re.compile('(^|;)(?=[\\s"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])')
@@ -137,21 +136,6 @@ def shortened(text: str, columns: int, *, keep_start: bool = False) -> str:
     return text + "…" if keep_start else "…" + text
 
 
-def wrapped(text: str, columns: int, indent: int = 0) -> list[str]:
-    """Return the lines of a text, broken between words; all lines but the first are indented."""
-    if width(text) <= columns:
-        return [text]
-    lines, line, end = [], "", 0
-    for match in _WORD.finditer(text):
-        spaces, word, end = text[end : match.start()], match[0], match.end()
-        if line.strip() and width(line) + len(spaces) + width(word) > columns:
-            lines.append(line)
-            line = " " * indent + word
-        else:
-            line += spaces + word
-    return [*lines, line]
-
-
 def columns_of(stream: TextIO) -> int | None:
     """Return the number of columns of the terminal that a stream leads to; None where it leads elsewhere."""
     try:
@@ -166,8 +150,9 @@ def columns_of(stream: TextIO) -> int | None:
 def _fitted(line: str, stream: TextIO, indent: int) -> list[str]:
     """Return the lines of a sentence; rows of tables, and commands, are indented and stay as they are."""
     columns = columns_of(stream)
-    stays = line.startswith(" ") and not indent
-    return [line] if columns is None or stays else wrapped(line, columns, indent)
+    if columns is None or len(line) <= columns or (line.startswith(" ") and not indent):
+        return [line]
+    return textwrap.wrap(line, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def show(*lines: object, indent: int = 0) -> None:
