@@ -34,13 +34,13 @@ from patchvote.web.problems import Problem
 from patchvote.web.workspaces import Workspaces, write_atomically
 
 
-def _children(pid: int) -> list[int]:
-    """Return the processes that any thread of a process has started."""
+def _learners(pid: int) -> list[int]:
+    """Return the processes that learn for a server."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # a thread that has ended meanwhile
             found += map(int, (task / "children").read_text().split())
-    return found
+    return [child for child in found if b"patchvote.web.learning" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def _is_alive(pid: int) -> bool:
@@ -70,7 +70,7 @@ def test_kill_9_while_learning_loses_nothing_that_was_taught_and_ctrl_c_ends_the
         answers = home.post(**ask).json()
         add(home, workspace, crops(real_photos, "coffee", 6, 3), class_name="table")
         begin()
-        (learner,) = _children(server.process.pid)
+        (learner,) = _learners(server.process.pid)
         os.kill(learner, signal.SIGSTOP)  # so that it is in the middle of its work, however long the rest takes
         assert home.post(**ask).json() == answers  # answers come while it learns
         before = home.get(at).json()
@@ -85,7 +85,7 @@ def test_kill_9_while_learning_loses_nothing_that_was_taught_and_ctrl_c_ends_the
         assert home.post(**ask).json() == answers
         assert len(list((tmp_path / "data" / "workspaces" / workspace / "runs").iterdir())) == 1
         begin()  # it can begin again at once
-        learners = _children(server.process.pid)
+        learners = _learners(server.process.pid)
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(60) == 0
         wait_for(lambda: not any(map(_is_alive, learners)))
@@ -106,6 +106,24 @@ def test_what_no_request_finished_is_set_aside_and_half_runs_are_removed(tmp_pat
     assert (folder / "aside" / "photos" / ("ab" * 32)).read_bytes() == b"not named"
     assert list((folder / "runs").iterdir()) == []
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_photo_whose_file_was_damaged_is_named_not_used_and_repaired_by_adding_it_again(home, surfaces):
+    workspace = taught(home, {"brick": surfaces["brick"][:3], "grass": surfaces["grass"][:3]})
+    at = f"/v1/workspaces/{workspace}"
+    photo = home.get(f"{at}/photos").json()["photos"][0]
+    path, rng = home.folder / workspace / "photos" / photo["id"], np.random.default_rng(0)
+    content = path.read_bytes()
+    for bit in rng.integers(0, 8 * len(content), 20):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        assert refusal(home.get(f"{at}/photos/{photo['id']}/image")) == (422, "invalid")
+    assert learned(home, workspace)["status"] == "done"
+    assert [one["photo"] for one in home.get(f"{at}/report").json()["skipped"]] == [photo["id"]]
+    add(home, workspace, surfaces["brick"][:1])
+    assert path.read_bytes() == content
+    assert home.get(f"{at}/photos/{photo['id']}/image").status_code == 200
 
 
 def test_no_flipped_bit_of_a_state_loses_a_photo_or_the_model(tmp_path, surfaces, surface_models):

@@ -14,11 +14,13 @@ import math
 import os
 import pickle
 import queue
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ _MEMORY = 640 << 20  # bytes of addresses of a child; 48 million pixels take up 
 _SECONDS = 5  # of processor time for a photo; 48 million pixels take up to one
 _KEPT = 128 << 20  # bytes that a child keeps for its next photo
 _MAX_LINE = 10_000  # bytes of the line before the pixels
+_DIGEST = re.compile(r"[0-9a-f]{64}")  # name of a photo in a workspace: the SHA-256 of its content
 # One thread for OpenBLAS, as others take addresses; and glibc keeps memory for the next photo, which saves a tenth.
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -55,6 +58,8 @@ class Decoders:
         """Return the pixels of a photo at each of the sizes, and its digest; no pixels if that is known."""
         content = content_of(photo)
         digest = hashlib.sha256(content).hexdigest()
+        if isinstance(photo.source, Path) and _DIGEST.fullmatch(photo.source.name) and photo.source.name != digest:
+            raise PhotoError(photo.name, "its file was damaged on the server's disk. Add the photo again.")
         if digest in known:
             return [], digest
         child = self._free.get()

@@ -159,10 +159,10 @@ def _add(here: Context, workspace: Workspace, files: list[Upload], fields: dict[
                 refused.append({"name": upload.name, "reason": problem.message})  # its folder cannot be a class
                 continue
             photo = state.photos.get(digest)
+            workspace.put(digest, upload.content, small)  # also of a known photo, whose file may be damaged
             if photo is None:
                 photo = PhotoRecord(digest, upload.name, target, width, height, len(upload.content))
                 state.photos[digest] = photo
-                workspace.put(digest, upload.content, small)
                 added.append(photo)
             else:
                 photo.label = photo.label or target
