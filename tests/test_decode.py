@@ -11,12 +11,11 @@ import pytest
 from PIL import Image
 
 from helpers.bad_files import DAMAGED, ODD, bomb, write_bad_files
-from helpers.decoding import decode
 from helpers.hostile_photos import saved
 from patchvote import Photo, PhotoError, find_photos
 from patchvote.photos import decode as images
 from patchvote.photos import formats
-from patchvote.photos.decode import _to_srgb, digest_of, load_image
+from patchvote.photos.decode import _to_srgb, digest_of, load_image, opened
 
 SRGB = {"r": (0.4360, 0.2225, 0.0139), "g": (0.3851, 0.7169, 0.0971), "b": (0.1431, 0.0606, 0.7142)}
 MODERN = [
@@ -39,6 +38,10 @@ def cat(real_photos):
 
 def load(path: Path) -> Image.Image:
     return load_image(Photo(path.name, path))
+
+
+def decode(name, content, longest=None) -> Image.Image:
+    return opened(Photo(name, content), longest)[0]
 
 
 def modern(image, kind, **settings):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 
-import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from patchvote import Extractor, Photo
-from patchvote.utils.machine import blas_threads_for, one_blas_thread
+from patchvote.utils.machine import one_blas_thread
 
 
 def blas_threads():
@@ -64,38 +60,3 @@ def test_blocks_of_two_threads_may_end_in_any_order():
     for thread in both:
         thread.join(60)
     assert seen == [1]
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_small_products_run_on_one_thread_and_large_ones_on_all():
-    with blas_threads_for(1e6):
-        assert blas_threads() == 1
-    with blas_threads_for(1e12):
-        assert blas_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_an_extraction_leaves_the_cores_to_the_network_until_its_end():
-    photos = [Photo(str(shade), np.full((40, 60, 3), shade, np.uint8)) for shade in (10, 200)]
-    stream = Extractor().stream(photos)
-    next(stream)
-    assert blas_threads() == 1
-    stream.close()
-
-
-def test_the_peak_of_memory_rises_with_what_is_taken_and_can_be_forgotten():
-    """In a process of its own: here, other tests may have left memory that is given back at any time."""
-    code = """
-import numpy as np
-from patchvote.utils.machine import forget_peak_memory, peak_memory
-forget_peak_memory()
-before = peak_memory()
-taken = np.ones(40_000_000, np.uint8)
-print(peak_memory() - before)
-del taken
-forget_peak_memory()
-print(peak_memory() - before)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    risen, forgotten = map(int, done.stdout.split())
-    assert risen > 30_000_000 > forgotten

@@ -54,23 +54,6 @@ def test_a_move_that_was_ended_between_its_two_names_is_finished_without_a_doubl
     assert not (photos / "cat" / "1.jpg").exists()
 
 
-def test_records_do_not_overwrite_one_another(photos, tmp_path):
-    moves = [Move(Spot(photos, "cat/1.jpg"), Spot(photos, "dog/3.jpg"))]
-    names = [write_record(tmp_path / "record.jsonl", moves).name for _ in range(3)]
-    assert names == ["record.jsonl", "record (2).jsonl", "record (3).jsonl"]
-
-
-def test_a_record_keeps_the_moves_that_were_made_and_is_gone_if_there_are_none(photos, tmp_path):
-    wanted = [Move(Spot(photos, name), Spot(tmp_path / "away", name)) for name in ("cat/1.jpg", "cat/absent.jpg")]
-    record = write_record(tmp_path / "record.jsonl", wanted)
-    made, failed = make(wanted)
-    assert (len(made), len(failed)) == (1, 1)
-    assert reduce_record(record, made) == record
-    assert [json.loads(line)["was"] for line in record.read_text().splitlines()] == ["cat/1.jpg"]
-    assert reduce_record(record, []) is None
-    assert not record.exists()
-
-
 def test_a_record_is_undone_only_with_its_own_folders(photos, tmp_path):
     away, other = tmp_path / "away", tmp_path / "other"
     moves = [Move(Spot(photos, "cat/1.jpg"), Spot(away, "cat/1.jpg"))]
@@ -91,13 +74,16 @@ def test_a_record_is_undone_only_with_its_own_folders(photos, tmp_path):
 
 def test_undoing_overwrites_nothing(photos, tmp_path):
     moves = [Move(Spot(photos, "cat/1.jpg"), Spot(photos, "dog/3.jpg"))]
-    record = write_record(tmp_path / "record.jsonl", moves)
+    names = [write_record(tmp_path / "record.jsonl", moves).name for _ in range(2)]
+    assert names == ["record.jsonl", "record (2).jsonl"]
     make(moves)
+    record = tmp_path / "record.jsonl"
     (photos / "cat" / "1.jpg").write_text("another")
     made, failed = make(read_record(record, photos, None))
     assert not made
     assert "it was not moved" in str(failed[0])
     assert (photos / "cat" / "1.jpg").read_text() == "another"
+    assert (reduce_record(record, made), record.exists()) == (None, False)
 
 
 NO_NAMES = ("../x.jpg", "cat/../../x.jpg", "/tmp/x.jpg", "x\0.jpg", "", "cat//1.jpg", ".")
@@ -138,11 +124,3 @@ def test_only_photos_are_moved_and_no_links(photos, tmp_path):
     for reason, says in zip(reasons, ("not a photo", "a link", "not an ordinary file", "it is not there"), strict=True):
         assert says in reason
     assert not (tmp_path / "away").exists()
-
-
-def test_a_file_of_another_kind_is_not_taken_for_a_record(photos, tmp_path):
-    (tmp_path / "suspects.csv").write_text("file_name,action\ncat/1.jpg,keep\n")
-    (tmp_path / "m.patchvote").write_bytes(b"\0" * 100)
-    for name in ("suspects.csv", "m.patchvote"):
-        with pytest.raises(PatchvoteError, match=f"{name} is not a record of moves"):
-            read_record(tmp_path / name, photos, None)

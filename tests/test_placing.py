@@ -16,32 +16,25 @@ from patchvote.photos import placing
 from patchvote.photos.folder_names import folder_name, folder_names
 from patchvote.photos.placing import How, Placer, copy_new, move_new
 
-HOSTILE = (
+NAMES = (
     "../x",
     "..",
     ".",
-    "",
     "/etc",
     "a/b",
     "a\\b",
     "C:\\x",
-    "nul\0",
-    "x" * 5000,
-    "桜" * 400,
     "CON",
     "lpt1.txt",
-    " x",
     "x.",
     ".hidden",
     "~root",
     "-rf",
-    "a\nb",
-    "\x1b[2J",
-    "one\u202eowt",
-    "caf\udce9",
-    "%2E%2E",
-    "none of these",
+    " x",
+    "",
 )
+LONG = ("x" * 5000, "桜" * 400)
+HOSTILE = (*NAMES, *LONG, "nul\0", "a\nb", "\x1b[2J", "one\u202eowt", "caf\udce9", "%2E%2E", "none of these")
 
 
 @pytest.fixture
@@ -87,17 +80,11 @@ def test_a_photo_is_copied_linked_or_moved_with_its_content_and_time(photo, tmp_
     )
     assert copy == Path("out/copy/1.jpg")
     assert link.is_symlink()
+    assert link.readlink().is_absolute()
     assert [path.read_bytes() for path in (copy, moved)] == [b"a photo"] * 2
     assert [path.stat().st_mtime for path in (copy, moved)] == [1_000_000_000] * 2
     assert moved.stat().st_nlink == 1
     assert not photo.exists()
-
-
-def test_a_link_leads_to_the_photo_wherever_it_is_read_from(photo, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    there = Placer(Path("out"), How.link).put(Path("in/1.jpg"), "cat")
-    monkeypatch.chdir("/")
-    assert (tmp_path / there).read_bytes() == b"a photo"
 
 
 @pytest.mark.parametrize("how", How)
@@ -161,18 +148,6 @@ def test_a_photo_that_is_moved_to_where_it_is_stays(tmp_path):
     for source in (photo, tmp_path / "other" / "cat" / "1.jpg"):
         assert Placer(tmp_path / "out", How.move).put(source, "cat") is None
         assert photo.read_bytes() == b"a photo"
-
-
-def test_photos_of_one_name_are_recognised_by_a_second_run_whatever_numbers_they_got(tmp_path):
-    sources = [tmp_path / str(number) / "1.jpg" for number in range(3)]
-    for number, source in enumerate(sources):
-        source.parent.mkdir()
-        source.write_bytes(b"of one size" + bytes([number]))
-    for how in (How.copy, How.link, How.copy):
-        placer = Placer(tmp_path / "out", how)
-        placed = [placer.put(source, "cat") for source in sources]
-    assert placed == [None, None, None]
-    assert len(list((tmp_path / "out" / "cat").iterdir())) == 3
 
 
 def test_without_hard_links_copies_and_moves_are_the_same(photo, tmp_path, monkeypatch):
@@ -240,13 +215,3 @@ def test_links_are_not_moved_and_pipes_are_not_copied(photo, tmp_path):
         with pytest.raises(PhotoError, match=reason):
             Placer(tmp_path / "out", how).put(tmp_path / "in" / "3.jpg", "cat")
     assert (tmp_path / "in" / "2.jpg").is_symlink()
-
-
-def test_a_link_to_a_copy_elsewhere_does_not_count_as_the_moved_photo(photo, tmp_path):
-    elsewhere = tmp_path / "elsewhere.jpg"
-    elsewhere.write_bytes(b"a photo")
-    (tmp_path / "out" / "cat").mkdir(parents=True)
-    (tmp_path / "out" / "cat" / "1.jpg").symlink_to(elsewhere)
-    moved = Placer(tmp_path / "out", How.move).put(photo, "cat")
-    assert moved.name == "1 (2).jpg"
-    assert moved.read_bytes() == b"a photo"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -72,23 +69,6 @@ def test_a_photo_that_becomes_a_pipe_between_looking_and_opening_is_refused(tmp_
     path.write_bytes(b"no photo")
     with pytest.raises(PhotoError, match="it is a pipe"):
         read_through_a_late_pipe(monkeypatch, path, lambda path: load_image(Photo("x.jpg", path)))
-
-
-def test_a_socket_named_like_a_photo_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # names of sockets are short
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind("x.jpg")
-        with pytest.raises(PhotoError, match="it is a socket, not an ordinary file"):
-            load_image(Photo("x.jpg", Path("x.jpg")))
-
-
-@pytest.mark.parametrize("make", [pipe, endless])
-def test_a_shard_that_is_no_ordinary_file_is_named_as_damaged(tmp_path, make):
-    make(tmp_path / "1-1-1.safetensors")
-    code = "import sys; from patchvote import Store; Store.open(sys.argv[1])"  # it may hold the lock of the interpreter
-    run = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=6 * SECONDS)
-    assert "StoreError" in run.stderr
-    assert "not an ordinary file" in run.stderr
 
 
 def test_a_line_of_standard_input_that_does_not_end_is_refused():

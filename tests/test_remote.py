@@ -27,7 +27,6 @@ from patchvote import (
 from patchvote.errors import DamagedShardError
 from patchvote.models.file import read_model
 from patchvote.photos.decode import load_image
-from patchvote.photos.find import labelled
 from patchvote.utils.remote import RemotePath, place
 
 fsspec = pytest.importorskip("fsspec")
@@ -91,17 +90,6 @@ def test_a_remote_path_behaves_as_a_path():
     assert place("file:///photos/cat") == Path("/photos/cat")
     with pytest.raises(TypeError, match="s3://bucket/photos/cat/1.jpg is no local file"):
         os.stat(path)  # noqa: PTH116
-
-
-def test_photos_are_found_as_in_a_local_folder(remote):
-    root, local = remote
-    found, expected = find_photos(str(root / "photos")), find_photos(local)
-    assert [(photo.name, photo.label) for photo in found] == [(photo.name, photo.label) for photo in expected]
-    (root / "list.csv").write(b"file_name,label\nphotos/brick/brick no. 0.png,brick\n")
-    (photo,) = find_photos(str(root / "list.csv"))
-    assert str(photo.source) == str(root / "photos" / "brick" / "brick no. 0.png")
-    with pytest.raises(PatchvoteError, match="there is no such file or folder"):
-        find_photos(str(root / "nothing"))
 
 
 def test_what_cannot_be_read_or_listed_is_told_by_its_name(monkeypatch):
@@ -196,9 +184,3 @@ def test_commands_take_remote_paths_and_refuse_remote_outputs(remote, command, t
     assert done.out.count(f"{root}/photos/brick/brick no. ") == 3
     done = command("fit", local, root / "new.patchvote", "--network", "tiny.onnx")
     assert (done.code, "name a local file, and copy it there" in done.err) == (1, True)
-
-
-def test_the_folder_that_was_probably_meant_is_named_with_its_protocol():
-    place("memory://bucket/meant/train/cat/1.jpg").write(b"")
-    with pytest.raises(PatchvoteError, match="Did you mean memory://bucket/meant/train, which holds folders"):
-        labelled("memory://bucket/meant", None, 2)

@@ -52,12 +52,6 @@ def interlaced_png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", data) + png_chunk(b"IEND", b"")
 
 
-def png_with(chunk: bytes) -> bytes:
-    """A small PNG with something more between its header and its pixels."""
-    data = saved(Image.new("RGB", (8, 8)), "PNG")
-    return data[:33] + chunk + data[33:]
-
-
 def tiff(tags: dict[int, tuple[int, list[int]]], pixels: bytes) -> bytes:
     """A TIFF of these tags: of each its type (3 or 4) and its values. The first offset in 273 or 324 is filled in."""
     size = {3: 2, 4: 4}
@@ -80,13 +74,6 @@ def tiff_with_a_large_tile(side: int) -> bytes:
     tags = {256: [16], 257: [16], 258: [8, 8, 8], 259: [8], 262: [2], 277: [3], 322: [side], 323: [side]}
     kinds = {tag: (3, values) for tag, values in tags.items()} | {324: (4, [0]), 325: (4, [len(pixels)])}
     return tiff(kinds, pixels)
-
-
-def tiff_with_offsets(count: int) -> bytes:
-    """A TIFF of 8 x 8 pixels that names `count` strips."""
-    tags = {256: [8], 257: [8], 258: [8], 259: [1], 262: [1], 277: [1], 278: [1]}
-    kinds = {tag: (3, values) for tag, values in tags.items()} | {273: (4, [100] * count), 279: (4, [8])}
-    return tiff(kinds, bytes(64))
 
 
 def run_length_bmp(width: int, height: int) -> bytes:

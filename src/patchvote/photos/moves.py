@@ -20,7 +20,7 @@ from ..errors import PatchvoteError, PhotoError
 from ..utils.files import make_folders, write_file
 from ..utils.schema import flag, record, text
 from .formats import endings, is_photo
-from .manifests import ENDINGS, read_manifest
+from .manifests import read_manifest
 from .placing import check_movable, inside, is_begun, move_new, numbered
 
 _MARK = "patchvote_moved"  # first key of every line of a record: whether the photo left the collection
@@ -139,8 +139,6 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
     Refused is a file that is not a record, names something outside of the folders, or is that of another folder.
     """
     moves = []
-    if path.suffix.lower() not in ENDINGS:  # a model, say: the reader of lists would talk of lists
-        raise PatchvoteError(f"{path} is not a record of moves, which ends in .jsonl. {_WRITTEN}")
     for number, row in read_manifest(path):
         where = f"{path}: line {number}"
         if (problem := _LINE(row)) is not None:
