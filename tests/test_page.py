@@ -14,12 +14,11 @@ from PIL import Image
 
 pytest.importorskip("fastapi")
 
-from helpers.page import DESKTOP, PHONE, page_of
+from helpers.page import DESKTOP, PHONE, Tab, page_of
 from helpers.waiting import wait_for
-from helpers.web import add, files, learned, live, reached
+from helpers.web import add, learned, live, reached
 from helpers.web import taught as teach
 from patchvote import ImageClassifier
-from patchvote.models.report.picture import lit
 
 CLASSES = ("brick", "gravel", "stars", "tissue")
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -45,49 +44,9 @@ def contents(folder):
     return [(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
 
 
-def model_of(address, workspace):
-    """File of the model of a workspace."""
-    return reached(address).get(f"/v1/models/{workspace}/file").content
-
-
-def explained(address, workspace, photo):
-    """What the server tells of the evidence of a photo."""
-    sent = files([(photo.name, photo.read_bytes())])
-    return reached(address).post(f"/v1/explain?model={workspace}", files=sent).json()
-
-
 def state_of(address, workspace):
     """State of a workspace."""
     return reached(address).get(f"/v1/workspaces/{workspace}").json()
-
-
-@pytest.fixture(scope="module")
-def collage(demo_photos):
-    return demo_photos / "collage.png"
-
-
-def test_a_map_on_the_page_equals_the_array_of_explain_pixel_by_pixel(browser, address, taught, collage, tmp_path):
-    model = tmp_path / "m.patchvote"
-    model.write_bytes(model_of(address, taught))
-    evidence = ImageClassifier.load(model).explain(collage)
-    with page_of(browser, address, **DESKTOP) as tab:
-        tab.open(f"#w={taught}&v=ask")
-        tab.ask([collage])
-        dialog = tab.look(tab.number_of(collage))
-        tab.page.get_by_label("Evidence", exact=True).fill("100")
-        photo = Image.open(collage).convert("RGB")
-        for label in ("gravel", "stars"):
-            dialog.get_by_role("radio", name=label).check()
-            tab.page.locator(f"canvas.lit[data-label={label}]").wait_for()
-            drawn = np.array(tab.page.evaluate(MIDDLES))  # opacity of the middle of each cell, of 255
-            assert np.abs(drawn - 255 * brightness_of(evidence, label)).max() < 3
-            shown = Image.open(io.BytesIO(tab.page.locator(".stage").screenshot())).convert("RGB")
-            apart = {}  # mean difference to what `patchvote explain` draws for a class
-            for name in CLASSES:
-                drawn_by_explain = lit(photo.resize(shown.size), brightness_of(evidence, name))
-                apart[name] = np.abs(np.asarray(shown, float) - np.asarray(drawn_by_explain, float)).mean()
-            assert apart[label] < 5  # of 255: browsers and Pillow enlarge and turn grey with other weights
-            assert min(apart[name] for name in CLASSES if name != label) > 2 * apart[label]
 
 
 MIDDLES = """() => {
@@ -103,50 +62,47 @@ MIDDLES = """() => {
 }"""
 
 
-def brightness_of(evidence, label):
-    """Brightness of a map, as docs/serve.md defines it."""
-    votes = evidence.contrast(label, 64, 64)
-    return np.sqrt(np.clip(votes / votes.max(), 0, 1))
-
-
-def test_a_part_tells_its_votes_under_the_pointer_and_on_the_keyboard_and_matching_parts_stand_beside(
-    browser, address, taught, collage
+def test_evidence_equals_that_of_explain_and_parts_are_reached_by_pointer_and_keyboard(
+    browser, address, taught, demo_photos, tmp_path
 ):
-    told = explained(address, taught, collage)
+    model, collage = tmp_path / "m.patchvote", demo_photos / "collage.png"
+    model.write_bytes(reached(address).get(f"/v1/models/{taught}/file").content)
+    evidence = ImageClassifier.load(model).explain(collage)
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open(f"#w={taught}&v=ask")
         tab.ask([collage])
         dialog = tab.look(tab.number_of(collage))
+        for label in ("gravel", "stars"):
+            dialog.get_by_role("radio", name=label).check()
+            tab.page.locator(f"canvas.lit[data-label={label}]").wait_for()
+            votes = evidence.contrast(label, 64, 64)
+            brightness = np.sqrt(np.clip(votes / votes.max(), 0, 1))  # as docs/serve.md defines it
+            drawn = np.array(tab.page.evaluate(MIDDLES))  # opacity of the middle of each cell, of 255
+            assert np.abs(drawn - 255 * brightness).max() < 3
+
+        # The part under the pointer tells its votes.
         box = tab.page.locator(".stage").bounding_box()
         tab.page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 0.25 * box["height"])
-        under = tab.page.locator(".part-votes li").all_inner_texts()
-        assert tab.page.locator(".frame").is_visible()
-        shown = {
-            name: float(vote.replace("\N{MINUS SIGN}", "-")) for name, vote in (text.split("\n") for text in under)
-        }
-        assert any(
-            [round(vote, 2) for vote in part["votes"]]
-            == pytest.approx([shown[name] for name in told["classes"]], abs=0.011)
-            for part in told["parts"]
-            if part["box"][0] <= 0.25 <= part["box"][2] and part["box"][1] <= 0.25 <= part["box"][3]
-        )
+        told = [line.split("\n") for line in tab.page.locator(".part-votes li").all_inner_texts()]
+        votes = {name: float(vote.replace("\N{MINUS SIGN}", "-")) for name, vote in told}
+        expected = np.array([votes[name] for name in evidence.classes])
+        left, top, right, bottom = evidence.boxes.T
+        under = (left <= 0.25) & (right >= 0.25) & (top <= 0.25) & (bottom >= 0.25)
+        assert np.abs(evidence.votes[under] - expected).max(axis=1).min() < 0.011
         tab.page.mouse.move(0, 0)
         assert not tab.page.locator(".frame").is_visible()
 
-        # The strongest part first, then one after the other, with the arrow keys.
+        # The arrow keys go from the strongest part to the others.
         walker = tab.page.get_by_label("Parts", exact=True)
         walker.focus()
-        first = walker.get_attribute("aria-valuetext")
-        assert re.match(rf"Part 1 of {len(told['parts'])}, [a-z ]+: ", first)
+        assert re.match(rf"Part 1 of {len(evidence.votes)}, [a-z ]+: ", walker.get_attribute("aria-valuetext"))
         assert tab.page.locator(".frame").is_visible()
         walker.press("ArrowRight")
         assert walker.get_attribute("aria-valuetext").startswith("Part 2 of")
 
         # This model remembers parts of training photos.
         pairs = dialog.locator(".matches li")
-        assert pairs.count() == min(6, len(told["matches"]))
-        pairs.first.get_by_role("button").focus()
-        assert tab.page.locator(".frame").is_visible()
+        assert pairs.count() == min(6, len(evidence.matches))
         painted = "element => element.getContext('2d').getImageData(96, 96, 1, 1).data[3]"
         wait_for(lambda: [one.evaluate(painted) for one in pairs.first.locator("canvas").all()] == [255, 255])
         assert tab.faults() == []
@@ -157,7 +113,6 @@ def test_findings_of_learning_are_shown_and_acted_on_with_a_click(browser, addre
         tab.open(f"#w={taught}&v=teach")
         report = tab.page.locator(".report")
         report.get_by_role("heading", name="How good is it?").wait_for()
-        assert "different photos per class" in report.inner_text()
         assert tab.faults() == []
 
         # The photo with the wrong class gets the right one, and the finding is settled.
@@ -176,36 +131,15 @@ def test_findings_of_learning_are_shown_and_acted_on_with_a_click(browser, addre
         dialog.get_by_role("heading", name="You said: tissue").wait_for()
         tab.close_dialog()
 
-        # The copy goes.
-        before = state_of(address, taught)["photos"]
+        # The copy goes, and a photo worth a label gets one.
         report.get_by_role("button", name="Keep the first, remove 1 other").first.click()
         tab.card("brick").get_by_text("6 photos").wait_for()
-        assert state_of(address, taught)["photos"] == before - 1
-
-        # A photo worth a label gets one.
         suggested = report.locator(".tile").filter(has=tab.page.get_by_label("New class"))
         count = suggested.count()
-        assert count in (1, 2)
         suggested.first.locator(".chip").first.click()
-        tab.page.get_by_text("it is a training photo now").last.wait_for()  # an earlier notice may still be shown
         suggested.nth(count - 1).wait_for(state="detached")
         tab.button("Undo").last.click()
         suggested.nth(count - 1).wait_for()
-
-
-def test_files_that_are_not_taken_are_named_with_their_own_reasons(browser, address, demo_photos, tmp_path):
-    (tmp_path / "empty.jpg").write_bytes(b"")
-    (tmp_path / "text.jpg").write_text("no photo")
-    photos = sorted((demo_photos / "train" / "brick").iterdir())
-    with page_of(browser, address, **DESKTOP) as tab:
-        tab.open()
-        tab.teach("brick", photos[:2])
-        tab.choose("Add photos of brick", [tmp_path / "empty.jpg", tmp_path / "text.jpg"])
-        notice = tab.page.get_by_text("empty.jpg: the file is empty. text.jpg: is not an image that can be read")
-        notice.first.wait_for()
-        tab.add_class("grass")
-        tab.choose("Add photos of grass", photos[:1])
-        tab.page.get_by_text("1 photo was there already, in brick.").first.wait_for()
 
 
 def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
@@ -216,6 +150,7 @@ def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
         for photo in sorted((demo_photos / "train" / name).iterdir())[:3]:
             shutil.copy(photo, tmp_path / "sorted" / name)
     (tmp_path / "sorted" / "grass" / "notes.txt").write_text("no photo")
+    (tmp_path / "empty.jpg").write_bytes(b"")
     coins = sorted((demo_photos / "test" / "coins").iterdir())
     photos = [base64.b64encode(path.read_bytes()).decode() for path in coins]
     with page_of(browser, address, **DESKTOP, permissions=["camera"]) as tab:
@@ -224,6 +159,12 @@ def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
         tab.card("brick").get_by_text("3 photos").wait_for()
         tab.card("grass").get_by_text("3 photos").wait_for()
         tab.page.get_by_text("notes.txt: is not a photo").wait_for()
+
+        # Files that are not taken are named with their reasons.
+        tab.choose("Add photos of brick", [tmp_path / "empty.jpg"])
+        tab.page.get_by_text("empty.jpg: the file is empty.").first.wait_for()
+        tab.choose("Add photos of brick", tmp_path / "sorted" / "grass" / "00.png")
+        tab.page.get_by_text("1 photo was there already, in grass.").first.wait_for()
 
         tab.page.locator(".class-card.fresh").evaluate(DROP, ["drop", "dataTransfer", photos[:2]])
         tab.card("Class 3").get_by_text("2 photos").wait_for()
@@ -234,10 +175,6 @@ def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
         tab.card("coins").get_by_text("3 photos").wait_for()
         tab.page.locator(".lead").first.evaluate(DROP, ["drop", "dataTransfer", photos[3:4]])
         tab.card("No class yet").get_by_text("1 photo").wait_for()
-        tab.page.evaluate(
-            f"([...words]) => ({DROP})(document.querySelector('#teach'), words)", ["drop", "dataTransfer", photos[3:4]]
-        )
-        tab.page.get_by_text("1 photo was there already").wait_for()
 
         tab.button("Use the camera for coins").click()
         tab.button("Take a photo").click()
@@ -283,22 +220,18 @@ def test_all_of_it_works_without_a_pointer(browser, address, taught):
         for _ in range(7):
             press("Tab")
             order.append(tab.page.evaluate(focused).strip())
-        assert order[:3] == ["Skip to the content", "Teach", "Ask"]
-        assert order[3:] == ["Name of a new class", "Add class", "Choose the folder", "Open a model"]
-
+        assert order[:4] == ["Skip to the content", "Teach", "Ask", "Name of a new class"]
         tab.page.get_by_label("Name of a new class").focus()
         tab.page.keyboard.type("leaf")
         press("Enter")
         tab.card("leaf").wait_for()
-        told = tab.page.locator("#announcements").get_by_text("The class leaf was made. Add photos to it.", exact=True)
-        told.wait_for(state="attached")
+        tab.page.locator("#announcements").get_by_text("The class leaf was made.").wait_for(state="attached")
 
         # Skipping to the content does not lose the workspace, which is in the address.
         workspace = tab.workspace
         tab.page.locator(".skip").focus()
         press("Enter")
-        assert tab.page.evaluate("document.activeElement.id") == "main"
-        assert tab.workspace == workspace
+        assert (tab.page.evaluate("document.activeElement.id"), tab.workspace) == ("main", workspace)
 
         # A dialog keeps the focus, Escape closes it, and the focus is where it was.
         tab.open(f"#w={taught}&v=teach")
@@ -308,25 +241,9 @@ def test_all_of_it_works_without_a_pointer(browser, address, taught):
         tab.page.get_by_role("dialog").get_by_role("radio").first.wait_for()
         for _ in range(12):
             press("Tab")
-            assert tab.page.evaluate(
-                "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
-            )
+            assert tab.page.evaluate("!document.activeElement.closest('body > :not(dialog)')")
         tab.close_dialog()
         assert opener.evaluate("element => element === document.activeElement")
-
-
-@pytest.mark.parametrize(("window", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
-def test_no_serious_fault_of_accessibility_in_light_and_dark(browser, address, taught, demo_photos, window, scheme):
-    with page_of(browser, address, **window, color_scheme=scheme) as tab:
-        tab.open(f"#w={taught}&v=teach")
-        tab.page.get_by_role("heading", name="How good is it?").wait_for()
-        assert tab.faults() == []
-        tab.show("Ask")
-        tab.ask([sorted((demo_photos / "test" / "grass").iterdir())[0]])
-        assert tab.faults() == []
-        tab.look(0)
-        assert tab.faults() == []
-        assert tab.page.evaluate("document.documentElement.scrollWidth") <= window["viewport"]["width"]
 
 
 def test_names_are_text_whatever_they_hold(browser, address, demo_photos):
@@ -342,30 +259,20 @@ def test_names_are_text_whatever_they_hold(browser, address, demo_photos):
         assert tab.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_a_server_with_a_token_asks_for_it_and_with_a_model_answers_at_once(
-    browser, address, taught, collage, tmp_path
-):
-    model = tmp_path / "surfaces.patchvote"
-    model.write_bytes(model_of(address, taught))
-    shutil.copy(model, tmp_path / "others.patchvote")
+def test_a_server_with_a_token_asks_for_it_and_with_models_answers_at_once(browser, flowers, tmp_path):
     with (
-        live(tmp_path / "data", model, tmp_path / "others.patchvote", PATCHVOTE_TOKEN=TOKEN) as server,
+        live(tmp_path, flowers / "m.patchvote", flowers / "n.patchvote", PATCHVOTE_TOKEN=TOKEN) as server,
         browser.window(**DESKTOP) as window,
     ):
-        page = window.page
-        page.goto(server.address)
-        page.get_by_label("Token", exact=True).fill("a wrong token of the tests")
-        page.get_by_role("button", name="Enter").click()
-        page.get_by_text("The token is wrong.").wait_for()
-        page.get_by_label("Token", exact=True).fill(TOKEN)
-        page.get_by_role("button", name="Enter").click()
-        page.get_by_text("It can tell apart brick, gravel, stars and tissue.").wait_for()
-        page.get_by_label("Model to ask").select_option("others")
-        with page.expect_file_chooser() as chooser:
-            page.get_by_role("button", name="Choose photos").click()
-        chooser.value.set_files(collage)
-        page.locator(".answer .label").wait_for()
-        assert not page.get_by_label("Model to ask").is_visible()
+        tab = Tab(window.page, server.address)
+        tab.page.goto(server.address)
+        for token, words in (("a wrong token of the tests", "token is wrong"), (TOKEN, "tell apart iris and rose")):
+            tab.page.get_by_label("Token", exact=True).fill(token)
+            tab.button("Enter").click()
+            tab.page.get_by_text(words).wait_for()
+        tab.page.get_by_label("Model to ask").select_option("n")
+        tab.choose("Choose photos", flowers / "photos" / "rose" / "0.jpg")
+        tab.page.locator(".answer .label").get_by_text("rose").wait_for()
         assert json.dumps(window.seen().requests).count(TOKEN) == 0
 
 

@@ -18,42 +18,37 @@ def lead(photo):
     return -1 if answer["rejected"] else answer["probability"] - answer["runner_up_probability"]
 
 
-@pytest.mark.parametrize("window", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("window", [DESKTOP, PHONE | {"color_scheme": "dark"}], ids=["desktop", "phone in the dark"])
 def test_teach_learn_ask_correct_add_download_reload_open_and_ask_again(browser, address, demo_photos, window):
     train, test = demo_photos / "train", demo_photos / "test"
     taught = ("brick", "coins", "grass")
 
-    def fits(tab):
-        return tab.page.evaluate("document.documentElement.scrollWidth") <= window["viewport"]["width"]
+    def is_sound(tab):
+        fits = tab.page.evaluate("document.documentElement.scrollWidth") <= window["viewport"]["width"]
+        return fits and tab.faults() == []
 
     with page_of(browser, address, **window) as tab:
         # An empty page says what to do first, and allows nothing that cannot work yet.
         tab.open()
         assert tab.page.locator("[aria-current=step]").inner_text() == "Name two or more classes"
-        assert fits(tab)
-        assert tab.faults() == []
+        assert is_sound(tab)
 
         # Teach three classes.
         for name in taught:
             tab.teach(name, sorted((train / name).iterdir()))
         assert tab.page.locator("[aria-current=step]").inner_text() == "Press Learn"
         tab.learn()
-        assert "right on photos that it had not seen" in tab.page.locator(".learn-words").inner_text()
         tab.page.get_by_text("of 18 photos rightly").wait_for()
-        assert "95 % confidence" in tab.page.locator(".report").inner_text()
-        assert fits(tab)
-        assert tab.faults() == []
+        assert is_sound(tab)
 
         # Ask about new photos: answers come in the order of the photos.
         tab.button("Ask it").click()
         new = [photo for name in (*taught, "stars") for photo in sorted((test / name).iterdir())[:2]]
         tab.ask(new)
         labels = tab.labels()
-        assert len(labels) == 8
-        assert sum(label == photo.parent.name for label, photo in zip(labels, new[:6], strict=False)) >= 5
-        assert all(label != "stars" for label in labels)
-        assert fits(tab)
-        assert tab.faults() == []
+        assert sum(label == photo.parent.name for label, photo in zip(labels[:6], new[:6], strict=True)) >= 5
+        assert (len(labels), "stars" in labels) == (8, False)
+        assert is_sound(tab)
 
         # The unsure ones first, or those of one class alone.
         kept = tab.page.request.get(f"{address}/v1/workspaces/{tab.workspace}/photos?answered=true").json()["photos"]
@@ -72,8 +67,7 @@ def test_teach_learn_ask_correct_add_download_reload_open_and_ask_again(browser,
         strong = stage.screenshot()
         slider.fill("0")
         assert stage.screenshot() != strong
-        assert tab.page.locator("canvas.lit").evaluate("element => getComputedStyle(element).opacity") == "0"
-        assert tab.faults() == []
+        assert is_sound(tab)
         tab.close_dialog()
 
         # Correct two answers with a click: they become training photos of a new class.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_PATIENCE = 90_000  # milliseconds that a busy machine may take for one step
+_PATIENCE = 60_000  # milliseconds that a busy machine may take for one step
 _FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
