@@ -246,7 +246,7 @@ def test_photos_that_cannot_be_compared_are_named_with_the_reason():
     checked = check_collection(collection(np.r_[means, means[-1:] + 1], np.r_[numbers, 3]))
     assert checked.only == ["class 3/36.jpg"]
     assert checked.linked == [f"class 0/{index}.jpg" for index in range(12)]
-    assert "  class 0/0.jpg, class 0/1.jpg, class 0/2.jpg and 9 more" in checked.sentences()
+    assert any("class 0/0.jpg, class 0/1.jpg, class 0/2.jpg and 9 more" in line for line in checked.sentences())
     assert checked.plain()["not_asked"] == 13
 
 

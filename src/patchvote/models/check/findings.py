@@ -135,46 +135,38 @@ class Checked:
             "passed_over": self.passed_over.plain() | {"advice": self.passed_over.advice()},
         }
 
-    def sentences(self) -> list[str]:
-        """Return the result in lines for people; what cannot be read and was passed over is told elsewhere."""
+    def sentences(self, named: int = _SHOWN) -> list[str]:
+        """Return the result in lines for people, which name so many suspects of a kind.
+
+        What cannot be read and was passed over is told elsewhere.
+        """
         lines = [f"{counted(sum(self.classes.values()), 'photo')} of {counted(len(self.classes), 'class', 'classes')}"]
-        for kind, words in HEADINGS.items():
+        for kind, forms in HEADINGS.items():
             if found := self.of(kind):
-                lines.append(f"{counted(len(found), *words)}:")
-                lines += [f"  {one.title}: {one.details}" for one in found[:_SHOWN]]
-                lines += [f"  … and {len(found) - _SHOWN:,} more"] if len(found) > _SHOWN else []
+                lines.append(counted(len(found), *forms) + ":" * (named > 0))
+                lines += [f"  {one.title}: {one.details}" for one in found[:named]]
+                lines += [f"  … and {len(found) - named:,} more"] if len(found) > named > 0 else []
         if self.alike:
-            count = sum(map(len, self.alike))
-            lines.append(
-                f"{count:,} photos look alike within a class (copies, or nearly), in "
-                f"{counted(len(self.alike), 'group')}: they teach little more than one photo each."
-            )
+            count, groups = sum(map(len, self.alike)), counted(len(self.alike), "group")
+            what = f"{count:,} photos look alike within a class (copies, or nearly), in {groups}"
+            lines.append(f"{what}: they teach little more than one photo each.")
         if self.few:
             counts = [f"{label} {count}" for label, count in self.few.items()]
             lines.append(f"fewer than {FEW} different photos: {some(counts, _SHOWN)}")
-        lines += self.gaps()
-        return [*lines, *filter(None, [self.verdict()])]
-
-    def gaps(self) -> list[str]:
-        """Return lines on what could not be checked, and why."""
-        lines = []
         for names, why in (
             (self.only, "no other photo has the class"),
             (self.linked, "photos that look alike are held out together, and a class would have none left"),
         ):
             if names:
-                lines.append(f"{counted(len(names), 'photo')} could not be compared: {why}:")
-                lines.append(f"  {some(names, _NAMED)}")
-        return lines + [f"photos unlike all others were not looked for: {self.no_outliers}."] * bool(self.no_outliers)
-
-    def verdict(self) -> str:
-        """Return a sentence that says what no photo is; empty if there are suspects, or nothing was compared."""
+                lines.append(f"{counted(len(names), 'photo')} could not be compared ({why}): {some(names, _NAMED)}")
+        if self.no_outliers:
+            lines.append(f"photos unlike all others were not looked for: {self.no_outliers}.")
         is_compared = len(self.only) + len(self.linked) < sum(self.classes.values())
         words = ["mislabelled"] * is_compared + ["doubled"] * (not self.alike)  # those alike were told
         words += ["out of place"] * (is_compared and not self.no_outliers)
-        if self.suspects or not words:
-            return ""
-        return f"no photo looks {' or '.join(filter(None, [', '.join(words[:-1]), words[-1]]))}."
+        if words and not self.suspects:
+            lines.append(f"no photo looks {' or '.join(filter(None, [', '.join(words[:-1]), words[-1]]))}.")
+        return lines
 
 
 # Kinds in the order in which they are told, and what their photos are called; what cannot be read is told as always.

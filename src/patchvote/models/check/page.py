@@ -10,7 +10,6 @@ from PIL import Image
 
 from ...errors import PhotoError
 from ...utils.terminal import counted
-from ..report.card import FEW
 from ..report.html import (
     bullets,
     escaped,
@@ -25,46 +24,28 @@ from ..report.html import (
     table,
     write_page,
 )
-from .findings import Checked, Kind, Suspect
+from .findings import HEADINGS, Checked, Kind, Suspect
 
 _SIDE = 224  # longest side of a picture in pixels; five fit side by side
 _MAX_SHOWN = 120  # photos of a kind, and groups of photos that look alike
 _MAX_IN_GROUP = 6  # photos of a group
 
-# Heading and explanation of each kind of photo to look at.
+# What each kind of photo to look at means.
 _KINDS = {
-    Kind.label: (
-        "Probably mislabelled",
-        "Each of these photos was held out, and those that were left say with much more confidence that it is of "
-        "another class. The surest come first. Some labels are right nevertheless: of photos that are hard, show two "
-        "things, or look like no other of their class.",
-    ),
-    Kind.classes: (
-        "The same photo in several classes",
-        "Copies stand in different classes: one label at least is wrong. Beside each is its copy; a copy whose label "
-        "the other photos confirm is not listed itself.",
-    ),
-    Kind.test: (
-        "Also among the test photos",
-        "A model that has learned from these photos knows the answers to their copies in the test, so its accuracy "
-        "there is too high.",
-    ),
-    Kind.copy: ("The same file twice", "The content of these files is that of another file of their class."),
-    Kind.like_class: (
-        "Like a photo of another class",
-        "Photos that look alike stand in different classes: copies that were cropped, or different things that look "
-        "alike. If they show the same, one label is wrong. Beside each is the other.",
-    ),
-    Kind.like_test: (
-        "Like a test photo",
-        "Copies that were cropped, photos of the same moment, or different things that look alike. Those that show the "
-        "same as the test photo make the accuracy there too high.",
-    ),
-    Kind.outlier: (
-        "Unlike all others",
-        "What these photos show is least like anything else in the collection: a wrong file, a scan, a screenshot, or "
-        "the only photo of its kind.",
-    ),
+    Kind.label: "Each of these photos was held out, and those that were left say with much more confidence that it is "
+    "of another class. The surest come first. Some labels are right nevertheless: of photos that are hard, show two "
+    "things, or look like no other of their class.",
+    Kind.classes: "Copies stand in different classes: one label at least is wrong. Beside each is its copy; a copy "
+    "whose label the other photos confirm is not listed itself.",
+    Kind.test: "A model that has learned from these photos knows the answers to their copies in the test, so its "
+    "accuracy there is too high.",
+    Kind.copy: "The content of these files is that of another file of their class.",
+    Kind.like_class: "Photos that look alike stand in different classes: copies that were cropped, or different things "
+    "that look alike. If they show the same, one label is wrong. Beside each is the other.",
+    Kind.like_test: "Copies that were cropped, photos of the same moment, or different things that look alike. Those "
+    "that show the same as the test photo make the accuracy there too high.",
+    Kind.outlier: "What these photos show is least like anything else in the collection: a wrong file, a scan, a "
+    "screenshot, or the only photo of its kind.",
 }
 
 
@@ -80,37 +61,21 @@ def write_check_page(
 
     `load` returns the upright image of a photo, given its name, and `command` writes the list of suspects.
     """
-    body = _headline(checked, command)
-    for kind, (heading, words) in _KINDS.items():
+    count, total = len(checked.suspects), sum(checked.classes.values())
+    body = f'<p class="kind">To look at, of {photos(total)}</p>\n<p class="big{" none" * (not count)}">{count:,}</p>\n'
+    body += bullets(escaped(line[0].upper() + line[1:]) for line in checked.sentences(named=0)[1:])
+    if count:
+        body += (
+            f"<p>Nothing was changed. <code>{escaped(command)}</code> writes a list of these photos, in which you say "
+            "what is to become of each.</p>\n"
+        )
+    for kind, words in _KINDS.items():
         if suspects := checked.of(kind):
             shown = "".join(_card(suspect, load) for suspect in suspects[:_MAX_SHOWN])
             more = _more(len(suspects) - _MAX_SHOWN, "photos are in the list")
-            body += section(f"{heading} ({len(suspects):,})", f"<p>{words}</p>\n{_grid(shown)}{more}")
-    gaps = "".join(f"<p>{escaped(line)}</p>\n" for line in checked.gaps())
-    body += _alike(checked, load) + _classes(checked) + (section("Not checked", gaps) if gaps else "")
-    write_page(path, title, body + _unread(checked))
-
-
-def _headline(checked: Checked, command: str) -> str:
-    count, total = len(checked.suspects), sum(checked.classes.values())
-    found = f"{percent(count / max(total, 1), 1)} of {photos(total)}" if count else f"of {photos(total)}"
-    verdict = checked.verdict() or "the photos could not be compared."
-    body = f"<p>{escaped(verdict[0].upper() + verdict[1:])}</p>\n"
-    if count:
-        headings = {kind: heading[0].lower() + heading[1:] for kind, (heading, _) in _KINDS.items()}
-        lines = [
-            f"{photos(len(of_kind))}: {heading}"
-            for kind, heading in (headings | {Kind.unreadable: "cannot be read"}).items()
-            if (of_kind := checked.of(kind))
-        ]
-        body = (
-            f"{bullets(lines)}<p>Nothing was changed. <code>{escaped(command)}</code> writes a list of these photos, "
-            "in which you say what is to become of each.</p>\n"
-        )
-    return (
-        f'<p class="kind">To look at, {found} in {counted(len(checked.classes), "class", "classes")}</p>\n'
-        f'<p class="big{"" if count else " none"}">{count:,}</p>\n{body}'
-    )
+            body += section(counted(len(suspects), *HEADINGS[kind]), f"<p>{words}</p>\n{_grid(shown)}{more}")
+    body += _alike(checked, load) + _classes(checked) + _unread(checked)
+    write_page(path, title, body)
 
 
 def _card(suspect: Suspect, load: Callable[[str], Image.Image]) -> str:
@@ -152,11 +117,7 @@ def _alike(checked: Checked, load: Callable[[str], Image.Image]) -> str:
         figures = "".join(_figure(one, load, isolated(one)) for one in group[:_MAX_IN_GROUP])
         groups.append(_grid(figures) + _more(len(group) - _MAX_IN_GROUP, "look like these"))
     count = sum(map(len, checked.alike))
-    words = (
-        "Copies, or nearly: the same photo cropped, resized or encoded again, several of the same moment, or of things "
-        "that look alike on white. They do no harm in training, but teach little more than one photo each; patchvote "
-        "holds them out together."
-    )
+    words = "The same photo cropped, resized or encoded again, several of the same moment, or things that look alike."
     return section(
         f"Alike within a class ({count:,} in {counted(len(checked.alike), 'group')})",
         f"<details>\n<summary>{words}</summary>\n{'<hr>'.join(groups)}"
@@ -171,13 +132,7 @@ def _classes(checked: Checked) -> str:
         f"{number(checked.different.get(label, 0))}{number(suspects[label])}</tr>\n"
         for label, count in sorted(checked.classes.items())
     ]
-    body = table("class =photos =different =suspect", rows, "sortable")
-    if checked.few:
-        body = f"<p>Of classes with fewer than {FEW} different photos, a few more would help most.</p>\n{body}"
-    if empty := checked.passed_over.empty:
-        sentence = f"No photo was found in {counted(len(empty), 'folder')}: {', '.join(empty)}."
-        body += f"<p>{prose(sentence)}</p>\n"
-    return section("Classes", body)
+    return section("Classes", table("class =photos =different =suspect", rows, "sortable"))
 
 
 def _unread(checked: Checked) -> str:
@@ -185,8 +140,6 @@ def _unread(checked: Checked) -> str:
     if checked.skipped:
         rows = [row(error.name, f"<td>{escaped(error.reason)}</td>") for error in checked.skipped]
         body += table("photo reason", rows[:_MAX_SHOWN]) + _more(len(rows) - _MAX_SHOWN, "cannot be read")
-    if types := checked.passed_over.types:
-        counts = ", ".join(f"{count:,} with {isolated(ending)}" for ending, count in types.items())
-        body += f"<p>Left out: {counts}. patchvote does not read these types.</p>\n"
-        body += bullets(map(prose, checked.passed_over.advice()))
+    if passed_over := checked.passed_over.sentences():
+        body += bullets(map(prose, passed_over))
     return section("Cannot be read", body) if body else ""
