@@ -31,9 +31,12 @@ def write_results(results: Results, docs: Path) -> Path:
     return page
 
 
-def _domains(number: int, *, adapted: bool = False, recipe: str = "dense") -> Callable[[Results], str]:
-    office = Protocol.load("office-caltech")
-    return lambda results: tables.domains(office, office.settings[number], results, adapted=adapted, recipe=recipe)
+def _domains(
+    number: int, *, adapted: bool = False, recipe: str = "dense", name: str = "office-caltech"
+) -> Callable[[Results], str]:
+    protocol = Protocol.load(name)
+    setting = protocol.settings[number]
+    return lambda results: tables.domains(protocol, setting, results, adapted=adapted, recipe=recipe)
 
 
 def _fair(name: str, number: int = 0) -> Callable[[Results], str]:
@@ -59,6 +62,7 @@ _TABLES: dict[str, Callable[[Results], str]] = {
     "unsupervised, adapted": _domains(0, adapted=True),
     "semi-supervised": _domains(1),
     "semi-supervised, adapted": _domains(1, adapted=True),
+    "clutter": _domains(0, name="clutter"),
     "scenes, parts": _fair("scene15"),
     "unsupervised, parts": _fair("office-caltech", 0),
     "semi-supervised, parts": _fair("office-caltech", 1),
