@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from helpers.small_models import (
@@ -175,6 +176,28 @@ def test_a_header_that_lies_is_refused_with_the_reason_within_two_seconds(name, 
     assert time.process_time() - began < 2
     assert len(str(caught.value)) < 600
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: "\ufeff".encode() + header,
+        lambda header: header.decode().encode("utf-16"),
+        lambda header: b'{"__metadata__": {}, ' + header[1:],
+        lambda header: header.replace(b'"weights"', b'"mean"', 1),
+    ],
+    ids=["byte order mark", "UTF-16", "metadata twice", "an array twice"],
+)
+def test_a_header_is_read_as_strictly_as_by_the_safetensors_library(change, tmp_path):
+    whole = written(prototypes_model(), tmp_path / "whole").read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = change(whole[8 : 8 + length])
+    content = len(header).to_bytes(8, "little") + header + whole[8 + length :]
+    with pytest.raises(SafetensorError):
+        deserialize(content)
+    (tmp_path / "changed").write_bytes(content)
+    with pytest.raises(ModelError, match=r"not JSON|safetensors|one behind"):
+        read_model(tmp_path / "changed")
 
 
 SNBNL_MODEL, NBNL_MODEL, BANK = prototypes_model(), prototypes_model("nbnl"), bank_model()

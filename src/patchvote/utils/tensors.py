@@ -110,10 +110,10 @@ def check_bounds(data: bytes) -> None:
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """Parse an untrusted JSON object; `ValueError` if it is none, or has too many values."""
+    """Parse an untrusted JSON object; `ValueError` unless it is one in UTF-8 that has no key twice."""
     check_bounds(data)
     try:
-        value = json.loads(data, parse_constant=_refuse_constant)
+        value = json.loads(data.decode(), parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except RecursionError:
         raise ValueError("its header is not JSON that can be read: it nests too deeply") from None
     except ValueError as error:
@@ -121,6 +121,13 @@ def parse(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("its header is not a table")
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key stands in it twice")
+    return table
 
 
 def _refuse_constant(name: str) -> Any:
