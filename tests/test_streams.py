@@ -104,9 +104,9 @@ def test_a_reader_that_has_enough_is_no_failure(place):
 def test_on_a_terminal_there_is_a_bar_and_elsewhere_a_line_now_and_then(place, command, monkeypatch):
     shown = in_terminal(words("extract", "photos", "store", *FIT[:2]), 120, place, errors=True)
     assert "extract" in shown
-    assert "12 of 12 photos" in shown
+    assert "12/12" in shown
     monkeypatch.setattr("patchvote.cli.output._SECONDS_BETWEEN_LINES", 0)
-    assert "extract: 12 of 12 photos" in command("extract", "photos", "store", *FIT[:2]).err
+    assert "extract: 12 of 12" in command("extract", "photos", "store", *FIT[:2]).err
 
 
 # --- Ctrl-C -----------------------------------------------------------------------------------------------------------

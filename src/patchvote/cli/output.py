@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..utils.terminal import (
-    Pace,
     Progress,
     columns_of,
     csv_of,
@@ -48,21 +47,23 @@ _UNREADABLE = "cannot be read"  # longer than "none of these"
 def progress_line(stage: str, quiet: bool = False) -> Iterator[Progress]:
     """Yield a function that shows how much of a stage is done: a bar on a terminal, a line now and then elsewhere."""
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    pace, last, is_terminal = Pace(stage), time.monotonic(), sys.stderr.isatty()
-    columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=28), TextColumn("{task.fields[text]}")
+    last, is_terminal = time.monotonic(), sys.stderr.isatty()
+    columns = TextColumn("{task.description}", markup=False), BarColumn(28), MofNCompleteColumn(), TimeRemainingColumn()
     bar = Bar(*columns, console=Console(stderr=True), transient=True, disable=quiet or not is_terminal)
-    task = bar.add_task(stage, total=None, text="")
+    task = bar.add_task(stage, total=None)
 
-    def show_progress(stage: str, done: int, total: int) -> None:
-        nonlocal last
-        text = pace.text(stage, done, total)
-        bar.update(task, description=printable(stage), completed=done, total=total, text=text)
+    def show_progress(present: str, done: int, total: int) -> None:
+        nonlocal last, stage
+        if present != stage:
+            stage = present
+            bar.reset(task, description=printable(stage))
+        bar.update(task, completed=done, total=total)
         if not (quiet or is_terminal) and time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            say(f"{stage}: {text}")
+            say(f"{stage}: {done:,} of {total:,}")
 
     with bar:
         yield show_progress

@@ -34,7 +34,6 @@ _CONTROL = re.compile(
 # Where a spreadsheet may see a formula: at the start of a cell or after a semicolon (which separates in many locales),
 # behind spaces and quotes that it skips.
 _FORMULA = re.compile('(^|;)(?=[\\s"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])')
-_UNITS = {"choose": "settings", "vote": "cells", "fine-tune": "passes"}  # what a stage counts, if not photos
 
 # Files are renamed when they are complete, so this holds whenever Ctrl-C comes.
 INTERRUPTION = "interrupted. Files that were written are complete, all others are as they were."
@@ -207,43 +206,13 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - start
 
 
-def duration(seconds: float) -> str:
-    """Return a duration as short text."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-class Pace:
-    """Measures the rate of the current stage of a job."""
-
-    def __init__(self, stage: str = "") -> None:
-        self.stage = stage
-        self._began, self._first_done = time.monotonic(), -1
-
-    def text(self, stage: str, done: int, total: int) -> str:
-        """Return how much of a stage is done, its rate and the time left."""
-        now = time.monotonic()
-        if stage != self.stage:
-            self.stage, self._first_done = stage, -1
-        if self._first_done < 0:  # what was done before does not count for the rate
-            self._first_done, self._began = done, now
-        rate = (done - self._first_done) / max(now - self._began, 1e-9)
-        text = f"{done:,} of {total:,} {_UNITS.get(stage, 'photos')}"
-        if done > self._first_done:
-            pace = f"{rate:.1f} per second" if rate >= 0.2 else f"{60 * rate:.1f} per minute"
-            text += f", {pace}, {duration((total - done) / rate)} left"
-        return text
-
-
 def as_progress(progress: Progress | bool | None) -> Progress | None:
     """Return the function that reports progress; for True, one that overwrites a line of standard error."""
     if not isinstance(progress, bool):
         return progress
-    pace = Pace()
 
     def show_progress(stage: str, done: int, total: int) -> None:
-        text = f"{stage}: {pace.text(stage, done, total)}"
+        text = f"{stage}: {done:,} of {total:,}"
         print(f"\r{text:<79}", end="\n" * (done >= total), file=sys.stderr, flush=True)  # noqa: T201
 
     return show_progress if progress else None
