@@ -275,8 +275,8 @@ class _TimedConnection(H11Protocol):
     def pause_writing(self) -> None:
         """Start the time in which the client has to read what waits for it."""
         super().pause_writing()
-        unread = sum(_unread(connection) for connection in self.connections)
-        seconds = self.limits.response_seconds + _unread(self) / _MIN_READING
+        unread = sum(one.transport.get_write_buffer_size() for one in self.connections)
+        seconds = self.limits.response_seconds + self.transport.get_write_buffer_size() / _MIN_READING
         _cancel(self._response_timer)
         too_much = unread > self.limits.unread_bytes
         self._response_timer = self.loop.call_later(0.0 if too_much else seconds, self.transport.abort)
@@ -313,8 +313,3 @@ def protocol(limits: Limits) -> type[H11Protocol]:
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
-
-
-def _unread(connection: Any) -> int:
-    """Return the bytes of responses that a connection holds in memory."""
-    return int(connection.transport.get_write_buffer_size())

@@ -194,8 +194,6 @@ def _pictures(
 
 def _destination(state: State, label: Any, name: Any, here: Context) -> str | None:
     """Return the id of the class that is meant, by its id or by its name; None for unlabelled photos."""
-    if label and name:
-        raise Problem(422, "invalid", "give the class by its id or by its name, not by both.")
     if name:
         return state.class_named(str(name), here.settings.limits.classes)
     if label:
