@@ -7,9 +7,6 @@ import pytest
 
 from patchvote import Bags
 from patchvote.errors import PatchvoteError
-from patchvote.voters import moment_ridge
-from patchvote.voters.moment_ridge import MomentRidge
-from patchvote.voters.nbnn import NBNN, LocalNBNN
 from patchvote.voters.snbnl import SNBNL
 
 RNG = np.random.default_rng(0)
@@ -21,30 +18,6 @@ NEW = ["ape"] * 2  # it sorts before the known classes, whose columns it would m
 
 def arrays_of(voter) -> dict[str, list]:
     return {name: array.tolist() for name, array in voter.scorer().arrays.items()}
-
-
-@pytest.mark.parametrize("kind", [MomentRidge, NBNN, LocalNBNN, SNBNL])
-def test_images_that_are_refused_leave_the_voter_as_it_was(kind):
-    voter = kind().fit(IMAGES, LABELS)
-    before, answers = arrays_of(voter), voter.predict(IMAGES).tolist()
-    with pytest.raises(ValueError, match="negative"):
-        voter.partial_fit(MORE, NEW, sample_weight=[-1, 1])
-    assert voter.classes_.tolist() == ["boat", "cat"]
-    assert (arrays_of(voter), voter.predict(IMAGES).tolist()) == (before, answers)
-    assert "ape" in voter.partial_fit(MORE, NEW).predict(MORE)
-
-
-def test_ctrl_c_or_a_first_call_that_fails_leaves_the_voter_as_it_was(monkeypatch):
-    voter = MomentRidge().fit(IMAGES, LABELS)
-    before = arrays_of(voter)
-    monkeypatch.setattr(moment_ridge, "solve", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        voter.partial_fit(MORE, NEW)
-    assert (voter.classes_.tolist(), arrays_of(voter)) == (["boat", "cat"], before)
-    voter = NBNN(n_neighbors=50)
-    with pytest.raises(ValueError, match="50 neighbours"):
-        voter.partial_fit(IMAGES, LABELS)
-    assert not [name for name in vars(voter) if name.endswith("_")]
 
 
 @pytest.mark.parametrize("labels", [["boat", "cat"], NEW])

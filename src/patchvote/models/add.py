@@ -104,7 +104,7 @@ def check_learns(model: Model) -> None:
         raise PatchvoteError(
             "an adapted model cannot learn or forget: change the model that was adapted, and adapt it again."
         )
-    if not voter_of(model).can_learn_more:
+    if not hasattr(voter_of(model), "partial_fit"):
         raise PatchvoteError(
             f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
         )

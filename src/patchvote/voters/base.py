@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,28 +29,8 @@ from .scorer import Scorer, from_plain, plain
 from .votes import NONE, check_bags, softmax
 
 Numbers = npt.NDArray[np.int64]
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
-
-
-def atomic(method: Method) -> Method:
-    """Make a method of an estimator restore all attributes if it raises; it must not change arrays in place.
-
-    A voter that knows new classes but has not learned their images would predict others wrongly.
-    """
-
-    @functools.wraps(method)
-    def whole(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        before = dict(vars(self))
-        try:
-            return method(self, *args, **kwargs)
-        except BaseException:  # Ctrl-C as well
-            vars(self).clear()
-            vars(self).update(before)
-            raise
-
-    return cast(Method, whole)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,11 +173,6 @@ class Voter(Parameters):
         """Learn as `fit` does, with the workers of an engine if the training can be divided among them."""
         fitted: Self = self.fit(X, y)
         return fitted
-
-    @property
-    def can_learn_more(self) -> bool:
-        """Whether more images can be learned after `fit`."""
-        return hasattr(self, "partial_fit")
 
     def _restored(self, scorer: Scorer) -> None:
         """Set the attributes that a fitted estimator has besides the arrays of its scorer."""

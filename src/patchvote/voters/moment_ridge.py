@@ -20,7 +20,7 @@ from ..bags.copies import copy_groups
 from ..bags.moments import KeptMoments, MomentBags, parts_of, squares
 from ..bags.store import Store
 from ..networks.bases import Basis, basis_for, random_basis
-from .base import Voter, atomic
+from .base import Voter
 from .labels import check_weights, image_weights
 from .moment_votes import MomentVotes
 from .ridge import Ridge, best_strengths, folds_of
@@ -205,7 +205,6 @@ class MomentRidge(Voter):
         self._learn(self._moments(source, None), numbers, weight, groups)
         return self
 
-    @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn more images, of any class, together with those learned before: as a fit to all of them does."""
         if not hasattr(self, "moments_"):

@@ -24,7 +24,7 @@ from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.arrays import to_float32
 from .bank_votes import BankVotes, LocalVotes, NeighbourVotes, OnDisk, most_at_once, needed
-from .base import Numbers, Voter, atomic
+from .base import Numbers, Voter
 from .labels import check_weights
 from .votes import check_bags
 
@@ -52,7 +52,6 @@ class BankVoter(Voter):
         self._set_bank(self._values(source, images), numbers[owner], owner, self._boxes(source, images))
         return self
 
-    @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add more images, of any class; the result is that of `fit` with all of them, which have to fit in memory."""
         if not hasattr(self, "values_"):

@@ -27,7 +27,7 @@ from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.engine import Engine, Team, TeamEngine
 from ..utils.remote import place
-from .base import Voter, atomic
+from .base import Voter
 from .labels import hold_out, image_weights
 from .minibatches import TrainingData, most_in_memory
 from .ml3 import GradientJob, Stoml3
@@ -211,7 +211,6 @@ class SNBNL(PrototypeVoter):
             finally:
                 del self._team
 
-    @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more images, in one pass over them; they may be of classes never seen before.
 
@@ -246,7 +245,6 @@ class SNBNL(PrototypeVoter):
         none = bags.values[:0], bags.boxes[:0], numbers[:0]
         self._remember(none, (bags.values, bags.boxes, numbers[bags.owner]), {}, rng)
 
-    @atomic
     def learn_more(
         self, bags: Bags, labels: npt.NDArray[Any], seen: Mapping[str, int], rng: np.random.Generator
     ) -> None:
