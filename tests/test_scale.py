@@ -178,23 +178,6 @@ def test_a_checkpoint_may_be_a_remote_file(tmp_path, few_steps):
     np.testing.assert_array_equal(quick(**settings).fit(store).weights_, whole.weights_)
 
 
-# --- progress --------------------------------------------------------------------------------------------------------
-
-
-def test_records_come_within_a_pass_and_can_end_it(tmp_path, few_steps, monkeypatch):
-    monkeypatch.setattr(prototype_training, "_SECONDS_BETWEEN", 0)
-    store, records = make_store(tmp_path), []
-    settings = {"batch_size": 100, "max_iter": 2}
-    quick(**settings, callback=records.append).fit(store)
-    within = [record for record in records if not record.get("complete", True)]
-    assert len(records) == len(within) + 2
-    assert [record["pass"] for record in records] == sorted(record["pass"] for record in records)
-    assert all(record["loss"] > 0 for record in within)
-    voter = quick(**settings, callback=lambda record: record["steps"] == 5).fit(store)
-    assert voter.steps_ == 5
-    assert voter.history_[-1]["pass"] == 0
-
-
 # --- moments that the store holds ------------------------------------------------------------------------------------
 
 

@@ -298,7 +298,7 @@ def fit_until(voter: Any, until: float, *data: Any, method: str = "fit", **more:
     options = copy.options
 
     def is_over(state: dict[str, Any]) -> bool:
-        late = state.get("complete", True) and time.perf_counter() > until  # a pass of SNBNL is completed
+        late = time.perf_counter() > until
         return (options.callback is not None and options.callback(state) is True) or late
 
     fitted = getattr(copy.set_options(callback=is_over), method)(*data, **more)

@@ -29,7 +29,6 @@ Arrays = dict[str, Floats]
 
 # Size of the first prototypes: standard deviation of random numbers, factor on descriptors and centres.
 START_SCALE = 0.01
-_SECONDS_BETWEEN = 1.0  # between two records within a pass
 _SECONDS_BETWEEN_WRITES = 60.0  # between two writes of a checkpoint within a pass
 _PROTOTYPES = 512  # whose products with a minibatch are held in memory at once
 _MARK, _STATE, _CHECKSUM = "patchvote_training", "state", "checksum"
@@ -57,7 +56,6 @@ class Passes:
         self.loss = 0.0  # sum over the minibatches of this pass
         self.history: list[dict[str, Any]] = []
         self._random: Any = None  # state of the generator at the beginning of the pass
-        self._reported = time.perf_counter()
         if checkpoint is not None and checkpoint.saved is not None:
             self._restore(*checkpoint.saved)
 
@@ -73,10 +71,14 @@ class Passes:
             last = self.index == self.passes - 1
             if last and self.position == 0:
                 self.learner.begin_mean()
-            if not self.one_pass(reseed=not last):
-                self.history.append(self._record(self.index, complete=False))
-                return
-            record = self._record(self.index + 1) | {"dead": self.dead}
+            self.one_pass(reseed=not last)
+            record: dict[str, Any] = {
+                "pass": self.index + 1,
+                "passes": self.passes,
+                "steps": self.learner.t,
+                "dead": self.dead,
+            }
+            record |= {"loss": self.loss / self.position}
             self.history.append(record)
             self.index, self.position, self.loss = self.index + 1, 0, 0.0
             ended = self.callback is not None and self.callback(record) is True
@@ -85,18 +87,13 @@ class Passes:
             if ended:
                 return
 
-    def one_pass(self, *, reseed: bool = False) -> bool:
-        """Learn from every minibatch once; return False if the callback ended the training before.
-
-        With `reseed`, dead prototypes are initialised again.
-        """
+    def one_pass(self, *, reseed: bool = False) -> None:
+        """Learn from every minibatch once; with `reseed`, dead prototypes are initialised again."""
         self._random = self.rng.bit_generator.state
         for x, labels, weight in self.data.minibatches(self.rng, self.batch_size, self.position):
             # Before the step: of an interrupted pass, the minibatch that shows dead prototypes always remains.
             if self.checkpoint is not None and self.checkpoint.is_due():
                 self._save()
-            if self.position and self._report():
-                return False
             self.loss += self.learner.step(x, labels, weight)
             self.position += 1
         weights = self.learner.weights
@@ -105,24 +102,6 @@ class Passes:
             seed_anew(weights, dead, x, labels, self.rng)
             self.learner.weights = weights
         self.dead = len(dead)
-        return True
-
-    def _record(self, index: int, *, complete: bool = True) -> dict[str, Any]:
-        loss = self.loss / max(1, self.position)
-        record = {"pass": index, "passes": self.passes, "steps": self.learner.t, "loss": loss}
-        if not complete:
-            record |= {"complete": False, "share_of_pass": min(1.0, self.position / self.batches)}
-        return record
-
-    def _report(self) -> bool:
-        """Report the progress within a pass, about once per second; return whether the callback ends the training."""
-        if self.callback is None or time.perf_counter() - self._reported < _SECONDS_BETWEEN:
-            return False
-        self._reported = time.perf_counter()
-        if self.callback(self._record(self.index + 1, complete=False)) is not True:
-            return False
-        self._save()
-        return True
 
     def _save(self) -> None:
         if self.checkpoint is None:
