@@ -72,13 +72,8 @@ class Passes:
             if last and self.position == 0:
                 self.learner.begin_mean()
             self.one_pass(reseed=not last)
-            record: dict[str, Any] = {
-                "pass": self.index + 1,
-                "passes": self.passes,
-                "steps": self.learner.t,
-                "dead": self.dead,
-            }
-            record |= {"loss": self.loss / self.position}
+            record: dict[str, Any] = {"pass": self.index + 1, "passes": self.passes, "steps": self.learner.t}
+            record |= {"loss": self.loss / self.position, "dead": self.dead}
             self.history.append(record)
             self.index, self.position, self.loss = self.index + 1, 0, 0.0
             ended = self.callback is not None and self.callback(record) is True
