@@ -169,7 +169,7 @@ def test_weights_come_from_safetensors_only(tmp_path):
         (f"{PLACE}vit?size=48", "cannot take images of 48 x 48 pixels"),
         (f"{PLACE}alexnet@fc6?color=BGR", "'color=BGR' is no option"),
         (f"{PLACE}alexnet@fc6?size=big", "size must be a whole number"),
-        (f"{PLACE}alexnet@fc6?weights=none.safetensors", "there is no file none.safetensors"),
+        (f"{PLACE}alexnet@fc6?weights=none.safetensors", "none.safetensors cannot be read"),
         (f"{PLACE}broken", "no weights here"),
         ("torch:os:getcwd", "no module of torch"),
     ],

@@ -8,20 +8,20 @@ one by an entry point in the group ``patchvote.networks``; in its pyproject.toml
 
 From then on ``colours``, and every name that begins with ``colours:``, ``colours@`` or ``colours?``, is a network, and
 the engine gets the whole name (`NetworkName.parse` splits it). The `spec` of the backbone must be complete: `weights`
-is a hash that changes whenever descriptors change, since it is part of the key of cached bags. A method ``graph()``
-(`base.HasGraph`) is optional; export and fine-tuning need it.
+is a hash that changes whenever descriptors change, since it is part of the key of cached bags. Export and fine-tuning
+also need a method ``graph()``, which returns an ONNX graph from preprocessed images to the descriptors.
 """
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NetworkError, PatchvoteError, first_line
 from ..utils.machine import plugins
 from ..utils.terminal import nearest
-from .base import Activation, Backbone, HasGraph, JoinedBackbone, NetworkSpec, Preprocessing
+from .base import Activation, Backbone, JoinedBackbone, NetworkSpec, Preprocessing
 from .names import EMBEDDED, ENGINES, GROUP, JOIN, NetworkName, full_name, known_networks, parts_of
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ __all__ = [
     "load_pinned",
     "open_onnx",
 ]
-
-
-class Engine(Protocol):
-    """Loads a network by its name."""
-
-    def __call__(self, name: str, *, activation: Activation, threads: int, device: str) -> Backbone: ...
 
 
 def load(network: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> Backbone:
@@ -75,7 +69,7 @@ def load_pinned(
 def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.ModelProto, NetworkSpec]:
     """Return the ONNX graph of one network, from its input to the descriptors, and its specification."""
     backbone = load(network, activation=activation)
-    if not isinstance(backbone, HasGraph):
+    if not hasattr(backbone, "graph"):
         raise NetworkError(f"{network} has no graph in ONNX.")
     return backbone.graph(), backbone.spec
 
@@ -93,8 +87,8 @@ def _load_one(name: str, **settings: Any) -> Backbone:
         if (full := full_name(name)) is None:
             return _load_with_other(name, **settings)
         name, module = full, "hub"
-    engine: Engine = importlib.import_module(f".{module}", __package__).load
-    return engine(name, **settings)
+    backbone: Backbone = importlib.import_module(f".{module}", __package__).load(name, **settings)
+    return backbone
 
 
 def _load_with_other(name: str, **settings: Any) -> Backbone:

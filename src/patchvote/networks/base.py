@@ -10,16 +10,13 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, first_line
 from .names import JOIN
-
-if TYPE_CHECKING:
-    import onnx
 
 Activation = Literal["after", "before"]
 
@@ -91,14 +88,6 @@ class Backbone(Protocol):
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe RGB images ``(n, h, w, 3)`` by ``(n, rows, columns, d)``, or ``(n, d)`` where there is no stride."""
-
-
-@runtime_checkable
-class HasGraph(Protocol):
-    """A backbone with an ONNX graph, which can be exported with a model and fine-tuned."""
-
-    def graph(self) -> onnx.ModelProto:
-        """Return the graph, from preprocessed images to the descriptors."""
 
 
 def stride_of(side: int, cells: int) -> int:

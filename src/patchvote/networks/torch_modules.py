@@ -57,8 +57,13 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
     if "size" in parsed.options:
         whole_pixels("size", parsed.options["size"])
     parts = [name, activation, str(_BUILD), _source_digest(parsed)]
-    if "weights" in parsed.options:
-        parts.append(file_digest(_weights_file(parsed.options["weights"])))
+    if file := parsed.options.get("weights"):
+        if not file.endswith(".safetensors"):
+            raise NetworkError(f"{file} is not a safetensors file. A checkpoint of torch may run any code.")
+        try:
+            parts.append(file_digest(Path(file)))
+        except OSError as error:
+            raise NetworkError(f"{file} cannot be read: {error.strerror or error}.") from None
     key = f"{parsed.engine}-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:16]}"
 
     def read() -> bytes:
@@ -77,18 +82,6 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
     fields["fixed_size"] = fixed and tuple(fixed)
     fields["weights"] = hashlib.sha256(content).hexdigest()
     return OnnxBackbone(NetworkSpec(**fields), session, graph)
-
-
-def _weights_file(path: str) -> Path:
-    file = Path(path)
-    if file.suffix != ".safetensors":
-        raise NetworkError(
-            f"{path} is not a safetensors file. A torch checkpoint may run any code when it is read; convert one that "
-            "you trust with safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW)."
-        )
-    if not file.is_file():
-        raise NetworkError(f"there is no file {path}.")
-    return file
 
 
 def _source_digest(parsed: NetworkName) -> str:
