@@ -38,7 +38,7 @@ def add(
 
     with cluster.opened() as engine:
         classifier, outputs = read(), [(target, Kind.model)]
-        model.check_written(classifier, outputs, [photos.photos], updated=[model.model], columns=photos.named)
+        model.check_written(classifier, outputs, [photos.photos], updated=[model.model])
         photos.tell_hints()
         source = photos.source()
         with progress_line("extract", printing.quiet) as progress:

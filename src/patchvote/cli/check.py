@@ -122,7 +122,7 @@ def check(
     check_list(output)
     page = report.file(default := Path(f"{base_name(root)}-check.html"))
     outputs = [(page, Kind.report), (output, Kind.suspects)]
-    check_written(outputs, [root, *tests], describing.network, force=force, renewed=default, columns=photos.named)
+    check_written(outputs, [root, *tests], describing.network, force=force, renewed=default)
     for one in tests:
         if one.is_dir() and root.is_dir() and overlap(one, root):
             raise MistypedError(f"--test {one} and {root} overlap, so each test photo would be a copy of itself.")

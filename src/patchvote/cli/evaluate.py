@@ -45,7 +45,7 @@ def evaluate(
     with cluster.opened() as engine:
         classifier = model.load(cluster, cache=cache.folder)
         inputs = [photos.photos, *strangers]
-        model.check_written(classifier, [(page, Kind.report)], inputs, renewed=default, columns=photos.named)
+        model.check_written(classifier, [(page, Kind.report)], inputs, renewed=default)
         photos.tell_hints()
         others = photos.sources(strangers)
         with progress_line("evaluate", printing.quiet) as progress:

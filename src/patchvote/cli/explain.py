@@ -105,7 +105,7 @@ def explain(model: ModelFile, photos: Unlabelled, *, drawing: Drawing, machine: 
     read = [path for path in photos.paths if not path.is_dir()]  # pictures may be in a folder of photos
     read += [photo.source for photo in found if isinstance(photo.source, Path)]
     outputs = [file for one in files.values() for file in one.values()]
-    model.check_written(classifier, outputs, [drawing.training, *read], columns=photos.named)
+    model.check_written(classifier, outputs, [drawing.training, *read])
     trained = {} if drawing.training is None else {photo.name: photo for photo in find_photos(drawing.training)}
     captions: list[str] = []
     for evidence in classifier.explain_each(found, drawing.label[0] if drawing.label else None):

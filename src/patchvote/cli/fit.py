@@ -60,7 +60,7 @@ class Fitting(Cache, Report):
             raise MistypedError(f"--cache {self.cache} is in {photos.photos}, where folders are classes.")
         page = self.file(model.parent / f"{base_name(model)}.html")
         outputs = [(model, Kind.model), (page, Kind.report), *beside]
-        check_written(outputs, [photos.photos, *others], network, force=self.force, columns=photos.named)
+        check_written(outputs, [photos.photos, *others], network, force=self.force)
         photos.tell_hints()
         return page
 

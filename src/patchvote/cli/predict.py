@@ -72,7 +72,7 @@ def predict(
     settings = adapting.settings
     with cluster.opened() as engine:
         classifier = model.load(cluster, cache=cache.folder)
-        model.check_written(classifier, [(output, Kind.answers)], photos.paths, columns=photos.named)
+        model.check_written(classifier, [(output, Kind.answers)], photos.paths)
         found = photos.found()
         if sorting.sort_into is not None:
             found = outside(sorting.sort_into, found)

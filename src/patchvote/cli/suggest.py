@@ -41,7 +41,7 @@ def suggest(
     if copy_into is not None:
         check_folder(copy_into)
     classifier = model.load(machine, cache=cache.folder)
-    model.check_written(classifier, [(output, Kind.answers)], photos.paths, columns=photos.named)
+    model.check_written(classifier, [(output, Kind.answers)], photos.paths)
     found = photos.found()
     with progress_line("predict", printing.quiet) as progress:
         answers = classifier.suggest(found, count, progress=progress)
