@@ -157,3 +157,19 @@ def test_an_answer_that_takes_too_long_is_given_up_with_a_time_to_come_again(tmp
         response = served.post("/v1/predict", files=files(asked[:1]))
         assert response.status_code == 503
         assert int(response.headers["Retry-After"]) > 0
+
+
+def test_a_model_whose_file_changed_or_went_still_answers_and_its_file_is_not_handed_out(
+    tmp_path, surface_models, asked
+):
+    model = tmp_path / "m.patchvote"
+    model.write_bytes((surface_models / "surfaces.patchvote").read_bytes())
+    with client(settings(tmp_path / "data", models=(model,))) as home:
+        answers = home.post("/v1/predict", files=files(asked)).json()
+        assert home.get("/v1/models/m/file").content == model.read_bytes()
+        model.write_bytes(b"something else")
+        for status in ((409, "conflict"), (404, "not_found")):
+            assert refusal(home.get("/v1/models/m/file")) == status
+            assert refusal(home.post("/v1/workspaces", json={"model": "m"})) == status
+            assert home.post("/v1/predict", files=files(asked)).json() == answers
+            model.unlink(missing_ok=True)

@@ -29,6 +29,7 @@ from ..models.file import read_model
 from ..models.model import Model
 from ..photos.decode import Decode
 from ..photos.find import Photo
+from ..utils.files import stamp
 from .problems import Problem, missing
 from .settings import Settings
 from .workspaces import Workspace, Workspaces
@@ -103,14 +104,27 @@ class Batcher:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Served:
-    """A model that can be asked: its name, its file and the bytes of that, and the batches that describe photos."""
+    """A model that can be asked: its name, its file as it was read, and the batches that describe photos."""
 
     name: str
     path: Path
-    size: int
+    seen: tuple[int, ...] | None  # stamp of the file when it was read
     model: Model
     batcher: Batcher
     workspace: Workspace | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return 0 if self.seen is None else self.seen[2]
+
+    def file(self) -> Path:
+        """Return the file, unless it is no longer that of the model."""
+        if (now := stamp(self.path)) is None:
+            raise Problem(404, "not_found", "the file of this model is gone; the model still answers.")
+        if now != self.seen:
+            raise Problem(409, "conflict", "the file of this model was changed after the server read it: restart it.")
+        return self.path
 
 
 class Models:
@@ -131,6 +145,7 @@ class Models:
             name = path.stem or "model"
             if name in self.own:
                 raise PatchvoteError(f"two models are called {name!r}: rename one of their files.")
+            seen = stamp(path)
             try:
                 classifier = self._load(path)
             except ModelError:
@@ -138,7 +153,7 @@ class Models:
                     raise
                 classifier = self._load(path, network=settings.network)
             batcher = self._batcher_of(classifier)
-            self.own[name] = Served(name, path, path.stat().st_size, classifier.model, batcher)
+            self.own[name] = Served(name, path, seen, classifier.model, batcher)
 
     def _waiting(self) -> int:
         with self._lock:
@@ -171,9 +186,9 @@ class Models:
         with self._lock:
             served = self._served.pop(path, None)
             if served is None or served.batcher.is_closed:
-                classifier = self.loaded(path)
+                seen, classifier = stamp(path), self.loaded(path)
                 batcher = self._batcher_of(classifier)
-                served = Served(workspace.id, path, path.stat().st_size, classifier.model, batcher, workspace)
+                served = Served(workspace.id, path, seen, classifier.model, batcher, workspace)
             self._served[path] = served
             while len(self._served) > 1 and sum(one.size for one in self._served.values()) > _MODEL_BYTES:
                 del self._served[next(iter(self._served))]

@@ -37,7 +37,7 @@ _ALIVE = 15.0  # seconds between two signs of life
 @_workspaces.post("/v1/workspaces", response_model=shapes.WorkspaceOut, status_code=201)
 def create(here: Here, body: shapes.WorkspaceIn) -> Response:
     """Make a workspace, with a model of the server if one is named."""
-    return _created(here, body.title, None if body.model is None else here.models.get(body.model).path.read_bytes())
+    return _created(here, body.title, None if body.model is None else here.models.get(body.model).file().read_bytes())
 
 
 @_workspaces.get(_ONE, response_model=shapes.WorkspaceOut)
@@ -124,7 +124,7 @@ def download(name: str, here: Here) -> Response:
     """Return the file of a model."""
     served = here.models.get(name)
     title = "model" if served.workspace is not None else served.name
-    return FileResponse(served.path, media_type="application/octet-stream", filename=f"{title}.patchvote")
+    return FileResponse(served.file(), media_type="application/octet-stream", filename=f"{title}.patchvote")
 
 
 @_models.put(f"{_ONE}/model", response_model=shapes.Changed, openapi_extra=shapes.MODEL_BODY)
