@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from patchvote import PhotoError
 from patchvote.photos import placing
-from patchvote.photos.folder_names import folder_name, folder_names
-from patchvote.photos.placing import How, Placer, copy_new, move_new
+from patchvote.photos.placing import How, Placer, copy_new, folder_name, folder_names, move_new
 
 NAMES = (
     "../x",

@@ -53,7 +53,7 @@ class Drawing:
 
     def files(self, photos: Found, folder: Path | None) -> dict[int, Files]:
         """Return the files of each photo, by its identity; no two have the same name."""
-        from ..photos.folder_names import file_names, kept_name
+        from ..photos.placing import file_names, kept_name
 
         files: dict[int, Files] = {}
         names = file_names(kept_name(f"{Path(str(photo.source)).stem}-evidence") for photo in photos)

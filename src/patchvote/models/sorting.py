@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ..errors import PhotoError
 from ..photos.find import Photo
-from ..photos.folder_names import folder_names
-from ..photos.placing import How, Placer
+from ..photos.placing import How, Placer, folder_names
 from ..utils.terminal import counted, some
 from ..voters.votes import NONE
 from .answers import Answer

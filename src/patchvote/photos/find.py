@@ -188,8 +188,8 @@ def _from_path(path: Path, columns: Columns) -> Found:
     if is_photo(path):
         return Found([Photo(path.name, path)])
     hint = f" {how_to_read(ending)}" if ending in PHOTO_TYPES else ""
-    kinds = f"a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(endings())})"
-    raise PhotoError(str(path), f"neither {kinds}.{hint}")
+    kinds = ", ".join([*MANIFESTS, *endings()])
+    raise PhotoError(str(path), f"neither a folder, a manifest nor a photo ({kinds}).{hint}")
 
 
 def _from_folder(root: Path) -> Found:

@@ -1,8 +1,6 @@
-"""Engine: the interface through which a room has its work done by many workers.
+"""Engine: the interface through which a room has its work done by many workers (`engines/`).
 
-A room describes its work as a job and consumes the results. Where the job runs is decided by the engine that the caller
-passes (`engines/`). Items and results travel between machines, so they have to be small:
-paths and numbers, never pixels.
+Jobs, items and results travel between machines, so they can be pickled and are small: paths and numbers, never pixels.
 """
 
 from __future__ import annotations
@@ -19,18 +17,15 @@ Result = TypeVar("Result")
 
 
 class Job(Protocol[Item_contra, Result_co]):
-    """Work on items that are independent of one another. A job can be pickled; what it needs is opened by `start`.
-
-    Doing an item twice must give the same as doing it once: a worker may end after it has done an item and before it
-    has reported the result. `name` is that of the stage, for a dashboard; `per_task` is the largest number of items
-    that a worker gets at once.
-    """
+    """Work on independent items, each of which may be done twice: a worker may end before it reports a result."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """Name of the stage."""
 
     @property
-    def per_task(self) -> int: ...  # noqa: D102
+    def per_task(self) -> int:
+        """Largest number of items that a worker gets at once."""
 
     def start(self) -> Callable[[Sequence[Item_contra]], Sequence[Result_co]]:
         """Open what the job needs, once per worker; return the function that does some items, in order."""
@@ -57,10 +52,11 @@ class Engine(Protocol):
 
 
 class TeamJob(Protocol):
-    """Work in which every worker keeps what it has read, and all are asked again and again. It can be pickled."""
+    """Work in which every worker keeps what it has read, and all are asked again and again."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """Name of the stage."""
 
     def start(self) -> Callable[[Any, Any], Any]:
         """Open what the job needs; return the function from a broadcast and a per-worker argument to an answer.

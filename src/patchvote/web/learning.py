@@ -31,7 +31,7 @@ from ..models.model import Model
 from ..models.report.card import accuracy_of, few_classes
 from ..models.scores import Scores
 from ..photos.find import Photo
-from ..photos.folder_names import file_names
+from ..photos.placing import file_names
 from ..utils.files import write_atomically
 from .decoding import Decoders
 

@@ -21,7 +21,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from ...errors import PhotoError
 from ...photos.decode import SHOWN, within
 from ...photos.find import Photo
-from ...photos.folder_names import folder_name, folder_names
+from ...photos.placing import folder_name, folder_names
 from ...utils.terminal import csv_of
 from ...voters.votes import NONE
 from .. import shapes
