@@ -23,6 +23,14 @@ def test_fit_ends_within_the_budget_and_says_so(photo_folder):
     assert "The budget of time cut it short" in classifier.model.card
 
 
+def test_what_else_runs_on_the_machine_does_not_end_a_training(photo_folder):
+    voter = NBNL(2, max_iter=4).set_options(callback=lambda state: time.sleep(0.3))  # as if others had the processor
+    classifier = ImageClassifier(QUICK, voter=voter, budget=2, cache=False, backbone=QuickNetwork())
+    began = time.perf_counter()
+    assert classifier.fit(photo_folder).model.about.cut == []
+    assert time.perf_counter() - began > 2
+
+
 @pytest.mark.parametrize(("steps", "ended"), [(20, "0 of 2 rounds"), (300, "0 of 2 rounds"), (420, "1 of 2 rounds")])
 def test_nbnl_can_end_within_a_round_and_votes_with_what_it_has(steps, ended):
     numbers = np.arange(12) % 4  # 120 steps a round, after 240 of a linear start

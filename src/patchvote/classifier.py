@@ -46,7 +46,7 @@ class ImageClassifier(Answering):
         Voter that learns from the bags: an estimator, or a name. "auto" is `MomentRidge`; others are "moment-ridge",
         "snbnl", "nbnl", "nbnn", "local-nbnn", and names of voters of other packages.
     budget : float, default 60
-        Seconds for training, not counting the network, where a voter learns in passes.
+        Seconds of processor time for training, not counting the network, where a voter learns in passes.
     cache : path, None or False
         Folder to keep what voters learn and answer from, so that a photo goes through the network once; the user's
         cache folder by default. False keeps nothing.

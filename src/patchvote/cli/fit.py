@@ -43,7 +43,9 @@ class Fitting(Cache, Report):
     """How a model is trained, for `fit` and `fine-tune`."""
 
     voter: Annotated[str, typer.Option(help=f"auto, {', '.join(OWN)}, or a voter of another package.")] = "auto"
-    budget: Annotated[float, typer.Option(min=0, help="Seconds for training, of voters that learn in passes.")] = 60.0
+    budget: Annotated[
+        float, typer.Option(min=0, help="Seconds of processor time for training, of voters that learn in passes.")
+    ] = 60.0
     seed: Seed = 0
     force: Force = False
 

@@ -154,14 +154,16 @@ def fit_model(
 ) -> Fitted:
     """Train a voter, as `voter_for` returns it, on labelled photos, and measure it on photos that were left out.
 
-    `budget` is the time for a voter that learns in passes.
+    `budget` limits a voter that learns in passes: seconds of processor time, so that the result does not depend on what
+    else runs; of workers, seconds by the clock.
     `held_out` is a share of the photos of every class, or the names of photos, that are left out together.
     """
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
     if len(classes) < 2:
         those = ", ".join(classes.tolist()) or "none"
         raise PatchvoteError(f"a model needs readable photos of two classes at least, and would have those of {those}.")
-    start, seconds = time.perf_counter(), {"network": photos.seconds}
+    clock, seconds = time.process_time if engine is None else time.perf_counter, {"network": photos.seconds}
+    start = clock()
     with timed(seconds, "training"):
         bags, vectors = _bags_and_vectors(photos, seed)
         keys = photos.bags.keys() if isinstance(photos.bags, MomentBags) else photos.digests
@@ -174,9 +176,9 @@ def fit_model(
             left_out = _from_equations(fitted, numbers, groups, split, seed)
         else:
             split = hold_out(np.arange(len(numbers)), numbers, _HELD_OUT, seed, groups) if split is None else split
-            left_out = _from_split(voter, photos, bags, classes[numbers], split, start + budget / 2)
+            left_out = _from_split(voter, photos, bags, classes[numbers], split, lambda: clock() > start + budget / 2)
             more: dict[str, Any] = {} if engine is None else {"method": "fit_on_workers", "engine": engine}
-            fitted = fit_until(voter, start + budget, bags, classes[numbers], **more)
+            fitted = fit_until(voter, lambda: clock() > start + budget, bags, classes[numbers], **more)
         if progress is not None:
             progress("learn", 1, 1)
     rejection = float(getattr(voter, "rejection", REJECTION))
@@ -252,16 +254,16 @@ def _from_split(
     bags: Bags,
     labels: npt.NDArray[Any],
     split: tuple[Numbers, Numbers],
-    until: float,
+    is_late: Callable[[], bool],
 ) -> LeftOut:
     """Train on some photos, and ask about the others in random order while there is time."""
     keep, out = split
     if not len(out):
         return LeftOut(out, np.zeros((0, len(np.unique(labels)))), lambda image: (voter, keep))
-    trained = fit_until(voter, until, bags[keep], labels[keep])
+    trained = fit_until(voter, is_late, bags[keep], labels[keep])
     order, scores, scorer = np.random.default_rng(0).permutation(out), [], trained.scorer()
     for start in range(0, len(order), _FEWEST_ASKED):
-        if start and time.perf_counter() > until:
+        if start and is_late():
             break
         chosen = order[start : start + _FEWEST_ASKED]
         whole = photos.bags.only([photos.names[image] for image in chosen])
@@ -289,8 +291,8 @@ def _calibrated(fitted: Any, left_out: LeftOut, numbers: Numbers, rejection: flo
 # --- training within a budget of time ---------------------------------------------------------------------------------
 
 
-def fit_until(voter: Any, until: float, *data: Any, method: str = "fit", **more: Any) -> Any:
-    """Train a copy of a voter, whose callback ends it after the first pass later than `until` (`time.perf_counter`).
+def fit_until(voter: Any, is_late: Callable[[], bool], *data: Any, method: str = "fit", **more: Any) -> Any:
+    """Train a copy of a voter, whose callback ends it after the first pass at whose end it `is_late`.
 
     Voters that do not learn in passes or rounds are always trained completely, which takes seconds.
     """
@@ -298,7 +300,7 @@ def fit_until(voter: Any, until: float, *data: Any, method: str = "fit", **more:
     options = copy.options
 
     def is_over(state: dict[str, Any]) -> bool:
-        late = time.perf_counter() > until
+        late = is_late()
         return (options.callback is not None and options.callback(state) is True) or late
 
     fitted = getattr(copy.set_options(callback=is_over), method)(*data, **more)
