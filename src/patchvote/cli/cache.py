@@ -53,27 +53,17 @@ def cache(
 
 
 def _show(folder: Path | None, root: Path, where: Path, networks: dict[Path, int], as_json: bool) -> None:
-    from ..bags.cache import WHOLE, bound_of, files_in, kinds_in
+    from ..bags.cache import bound_of, files_in
 
-    bound, kinds = bound_of(folder), kinds_in(root)
-    size, photos = (
-        sum(one["bytes"] for one in kinds),
-        len({file.path.stem for file in files_in(root) if file.path.suffix == ".bag"}),
-    )
+    bound, files = bound_of(folder), list(files_in(root))
+    size, photos, built = sum(one.size for one in files), len({one.path.stem for one in files}), sum(networks.values())
     if as_json:
         record: dict[str, Any] = {"folder": str(where), "bytes": size, "bound": bound, "photos": photos}
-        record |= {"kinds": kinds, "networks": [path.name for path in networks]}
-        show_json(record | {"network_bytes": sum(networks.values())})
+        show_json(record | {"networks": [path.name for path in networks], "network_bytes": built})
         return
     limit = "no bound" if bound is None else f"at most {bytes_text(bound)}"
     emit(f"folder     {printable(where)}")  # on one line, since people copy it
     sizes = f"{bytes_text(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)"
     show(f"photos     {sizes}", indent=_INDENT)
-    for one in kinds:
-        what = "all descriptors" if one["keeps"] == WHOLE.name else "a summary"
-        kept = f"{what} of each of {counted(one['photos'], 'photo')}, last used on {one['used'][:10]}"
-        line = f"{'':{_INDENT}}{bytes_text(one['bytes']):>9}  {one['network']}, {one['mode']}: {kept}"
-        show(line, indent=_INDENT + 11)
     if not folder:
-        count = counted(len(networks), "built network")
-        show(f"networks   {bytes_text(sum(networks.values()))} in {count}, beside the bound", indent=_INDENT)
+        show(f"networks   {bytes_text(built)} in {counted(len(networks), 'built network')}", indent=_INDENT)
