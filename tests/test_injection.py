@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -28,25 +29,23 @@ OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Photos of five classes, all with names that want to be more than names."""
+    """Photos of five classes, all with names that want to be more than names; and a model of them, and its network."""
     folder = tmp_path_factory.mktemp("hostile")
     rng = np.random.default_rng(0)
     for number, label in enumerate(NAMES):
-        (folder / label).mkdir()
+        (folder / "photos" / label).mkdir(parents=True)
         for name in NAMES:
             pixels = rng.integers(0, 100, (64, 64, 3)) + 30 * number
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / label / f"{name}.png")
-    (folder / COLOUR / f"broken{LINES}.jpg").write_bytes(b"no photo")
-    return folder
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / label / f"{name}.png")
+    (folder / "photos" / COLOUR / f"broken{LINES}.jpg").write_bytes(b"no photo")
+    recipe = Recipe(str(network_in(folder)), Dense(sides=(64,)))
+    ImageClassifier(recipe, cache=False).fit(folder / "photos").save(folder / "m.patchvote")
+    return folder / "photos"
 
 
-@pytest.fixture(scope="module")
-def model(photos, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    network = network_in(folder)
-    classifier = ImageClassifier(Recipe(str(network), Dense(sides=(64,))), cache=False).fit(photos)
-    classifier.save(folder / "m.patchvote")
-    return folder / "m.patchvote"
+@pytest.fixture
+def model(photos):
+    return photos.with_name("m.patchvote")
 
 
 def test_no_escape_code_of_a_name_reaches_the_terminal(command, photos, model, tmp_path, monkeypatch):
@@ -68,36 +67,33 @@ def test_no_escape_code_of_a_name_reaches_the_terminal(command, photos, model, t
     for done in said:
         assert not OBEYED.search(done.out + done.err)
         assert NO_TEXT not in done.out + done.err
-    assert r"skipped red\x1b[31m\x9b5m/brokena\nb.jpg: " in said[0].err  # all on one line
-    assert r"red\x1b[31m\x9b5m (5)" in said[1].out
+    assert r"red\x1b[31m\x9b5m/brokena\nb.jpg: " in said[0].err  # all on one line
 
 
-def test_what_a_model_says_of_itself_stays_text_in_a_card_that_add_rewrites(model):
-    import dataclasses
-
+def test_what_a_model_says_of_itself_stays_text_in_a_card(model):
     loaded = ImageClassifier.load(model).model
     hostile = "<img src=x>\n# Heading\x1b[2J"
-    about = loaded.about
-    made = dict.fromkeys(about.made, hostile)
-    told = dataclasses.replace(about, method=hostile, made=made, cut=[hostile])
-    text = card(dataclasses.replace(loaded, about=told))
-    assert text.count(r"\<img src=x\>\\n# Heading\\x1b\[2J") >= 4
-    assert "<img" not in text.replace(r"\<img", "")
-    assert "\n# Heading" not in text
+    made = dict.fromkeys(loaded.about.made, hostile)
+    text = card(dataclasses.replace(loaded, about=dataclasses.replace(loaded.about, method=hostile, made=made)))
+    assert text.count(r"\<img src=x\>\\n# Heading\\x1b\[2J") >= 3
+    assert not re.search(r"(?<!\\)<img|^# Heading", text, re.MULTILINE)
 
 
-def test_answers_in_csv_are_one_row_per_photo_without_formulas(command, photos, model, tmp_path):
+def test_answers_in_files_are_one_row_per_photo_without_formulas(command, photos, model, tmp_path, monkeypatch):
     done = command("predict", model, photos / FORMULA, "-o", tmp_path / "a.csv")
     assert done.code == 0, done.err
     assert command("predict", model, photos / FORMULA).out == (tmp_path / "a.csv").read_text()
     rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text(), newline="")))
-    assert len(rows) == 1 + len(NAMES)
     assert {len(row) for row in rows} == {len(rows[0])}
-    assert f"{photos / FORMULA / LINES}.png".replace("\n", "\\n") in [row[0] for row in rows]
-    assert len((tmp_path / "a.csv").read_text().splitlines()) == len(rows)
-    for row in rows[1:]:
-        assert not any(cell.startswith(tuple("=+-@\t\r\n")) for cell in row)
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == len(rows) == 1 + len(NAMES)
+    for name in (LINES.replace("\n", "\\n"), "caf\\udce9"):  # a name that is no text costs no answer
+        assert f"{photos / FORMULA / name}.png" in [row[0] for row in rows]
+    assert not any(cell.startswith(tuple("=+-@\t\r\n")) for row in rows for cell in row)
     assert "'" + FORMULA in [row[3] for row in rows]
+    monkeypatch.chdir(photos / NO_TEXT)
+    files = [f"{name}.png" for name in NAMES]
+    assert command("predict", model, *files, "-o", tmp_path / "a.jsonl").code == 0
+    assert [json.loads(line)["file"] for line in (tmp_path / "a.jsonl").read_text().splitlines()] == files
 
 
 @pytest.mark.parametrize("name", ["a;=1+1;b", "a;\t@SUM(1)", '=1;";=2', "x; +1", "\t=1", "-1", "\uff1d1"])

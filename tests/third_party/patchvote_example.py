@@ -1,4 +1,4 @@
-"""A package that brings a voter of its own: all that it takes."""
+"""A package that brings a voter of its own: all that it takes; and below it, voters with faults."""
 
 from __future__ import annotations
 
@@ -50,3 +50,40 @@ class NearestMean(Voter):
 
 class Stranger:
     """What is no voter."""
+
+
+def _named(kind, **members):
+    return type(f"{kind} votes", (NearestMeanVotes,), {"kind": kind, **members})
+
+
+class Thing(NearestMean):
+    """Takes a setting of any kind."""
+
+    scorer_class = _named(
+        "thing", schema=Schema(NearestMeanVotes.schema.arrays, settings={"thing": lambda value: None})
+    )
+
+    def __init__(self, thing=None):
+        self.thing = thing
+
+
+class Collides(NearestMean):
+    """Has a name of ours."""
+
+    scorer_class = _named("nbnn")
+
+
+class NamedAuto(NearestMean):
+    """Has the name of the default."""
+
+    scorer_class = _named("auto")
+
+
+class Unregistered(NearestMean):
+    """Is no entry point."""
+
+    scorer_class = _named("unregistered")
+
+
+def __getattr__(name):
+    raise SystemExit("good bye") if name == "exits" else AttributeError(name)
