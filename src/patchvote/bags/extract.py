@@ -164,6 +164,8 @@ class _View:
     picture: Pixels
     box: tuple[int, int, int, int] | None
     size: tuple[int, int]
+    level: int
+    place: Boxes | None = None  # the box in 0..1 of the image
 
     def tile(self) -> Pixels:
         """Return the pixels; all channels of a grey view are the same bytes, which cannot be written to."""
@@ -180,8 +182,6 @@ class _Job:
 
     result: Described
     views: list[_View] = dataclasses.field(default_factory=list)
-    boxes: Boxes | None = None
-    level: npt.NDArray[np.int16] | None = None
     # By view: a batch, and the row in it.
     outputs: dict[int, tuple[Future[npt.NDArray[np.float32]], int]] = dataclasses.field(default_factory=dict)
 
@@ -223,24 +223,20 @@ class _Pipeline:
 
     def _prepare(self, photo: Photo) -> _Job:
         """Read and decode one photo, and choose its views (on a worker)."""
-        job, sampling, spec = _Job(Described(photo)), self._recipe.sampling, self._backbone.spec
+        sampling, spec = self._recipe.sampling, self._backbone.spec
         sizes = functools.partial(input_sizes, sampling, spec.stride or 1, spec.fixed_size)
         try:
             pictures, digest = self._decode(photo, sizes, self._known)
-        except PhotoError as error:
-            # A traceback would keep the file's bytes in memory.
-            job.result = dataclasses.replace(job.result, error=error.with_traceback(None))
-            return job
-        job.result = dataclasses.replace(job.result, digest=digest)
+        except PhotoError as error:  # without a traceback, which would keep the file's bytes in memory
+            return _Job(Described(photo, error=error.with_traceback(None)))
+        views = [_View(picture, None, picture.shape[1::-1], level) for level, picture in enumerate(pictures, 1)]
         if pictures and isinstance(sampling, Patch):
-            (picture,) = pictures
+            (whole,) = views
             height, width = spec.fixed_size or (sampling.input or spec.size,) * 2
-            boxes, job.level = sampling.pixel_boxes(picture.shape[1], picture.shape[0])
-            job.boxes = relative(boxes, picture.shape[1], picture.shape[0])
-            job.views = [_View(picture, (box[0], box[1], box[2], box[3]), (width, height)) for box in boxes.tolist()]
-        else:
-            job.views = [_View(picture, None, (picture.shape[1], picture.shape[0])) for picture in pictures]
-        return job
+            boxes, levels = sampling.pixel_boxes(*whole.size)
+            parts = zip(boxes.tolist(), levels.tolist(), relative(boxes, *whole.size)[:, None], strict=True)
+            views = [_View(whole.picture, box, (width, height), level, place) for box, level, place in parts]
+        return _Job(Described(photo, digest), views)
 
     def _enqueue(self, job: _Job) -> None:
         """Add a photo's views to batches, and start the batches that are full."""
@@ -260,7 +256,7 @@ class _Pipeline:
         """Cut out the views of one batch and run the network on them (on a worker)."""
         tiles = [view.tile() for view in views]
         outputs = describe(self._backbone, np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
-        return mean_of_cells(outputs) if self._recipe.mode == "patch" else outputs
+        return mean_of_cells(outputs)[:, None, None] if self._recipe.mode == "patch" else outputs
 
     def _finish(self, job: _Job) -> Described:
         """Wait for the outputs of the oldest photo, and make its bag."""
@@ -284,10 +280,9 @@ class _Pipeline:
 
     def _bag(self, job: _Job, outputs: list[npt.NDArray[np.float32]]) -> Bags:
         """Make the bag of one photo from the outputs of the network."""
-        if job.boxes is not None and job.level is not None:
-            return Bags(np.stack(outputs), np.array([0, len(outputs)]), job.boxes, job.level)
-        boxes = [cell_boxes(*output.shape[:2]) for output in outputs]
-        level = list(range(1, len(outputs) + 1))
+        pairs = zip(job.views, outputs, strict=True)
+        boxes = [cell_boxes(*output.shape[:2]) if view.place is None else view.place for view, output in pairs]
+        level = [view.level for view in job.views]
         if isinstance(self._recipe.sampling, Dense) and self._recipe.sampling.whole:
             outputs = [mean_of_cells(outputs[0][None])[:, None], *outputs]
             boxes, level = [np.array([WHOLE], np.float32), *boxes], [0, *level]
