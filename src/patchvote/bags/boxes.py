@@ -64,6 +64,8 @@ class Dense:
             raise PatchvoteError(f"Dense takes 1 to {_MAX_SCALES} sides, got {len(self.sides):,}.")
         for side in self.sides:
             _whole(self, _MAX_SIDE, sides=side)
+        if not isinstance(self.whole, bool):
+            raise PatchvoteError(f"whole of Dense must be true or false, got {brief(self.whole)}.")
 
     def input_size(self, width: int, height: int, side: int, stride: int) -> tuple[int, int]:
         """Return width and height for the network: the longest side is about `side`, both are multiples of `stride`.

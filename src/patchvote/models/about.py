@@ -47,8 +47,7 @@ class About:
     @classmethod
     def from_plain(cls, table: Plain) -> Self:
         """Make the metadata from the table of a file, which has been checked."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in table.items() if name in known})
+        return cls(**{field.name: table[field.name] for field in dataclasses.fields(cls) if field.name in table})
 
     def to_plain(self) -> Plain:
         """Return the metadata as the table of a file."""
@@ -91,15 +90,11 @@ check_about = record(  # returns what is wrong with the table of a file, or None
     {
         "made": record({}, {"patchvote": _WORDS, "date": _WORDS}),
         "images": _IMAGES,
-        "descriptors": _IMAGES,
         "method": _WORDS,
         "held_out": either(_NONE, _HELD_OUT),
         "added": listed(record({"date": _WORDS, "images": _IMAGES}, {"new_classes": listed(_LABEL)})),
         "adapted": either(_NONE, record({}, {"date": _WORDS, "photos": _COUNT, "taken": _COUNT, "rejected": _COUNT})),
-        "steps": _COUNT,
         "seconds": table(_LARGE, _WORDS),
-        "names": listed(_PATH),
-        "digests": listed(text(64)),
         "copies": either(_NONE, _COPIES),
         "cut": listed(_WORDS),
         "curve": listed(record({"photos": _LARGE, "accuracy": _SHARE})),

@@ -24,7 +24,7 @@ from ..utils.files import locked, open_regular, stamp, write_atomically
 from ..utils.machine import memory
 from ..utils.remote import RemotePath
 from ..utils.remote import place as path_of
-from ..utils.schema import brief, flag, listed, record, text
+from ..utils.schema import brief, flag, listed, record, table, text, whole
 from ..utils.tensors import (
     Place,
     check_bounds,
@@ -39,45 +39,44 @@ from ..utils.tensors import (
 )
 from ..voters.familiarity import ARRAYS, SETTINGS, Familiarity
 from ..voters.registry import kind_of, scorer_class
-from ..voters.scorer import Scorer, Spec
+from ..voters.scorer import MAX_NAME, Scorer, Spec
 from .about import About, check_about
 from .model import Model
 
-VERSION = 2
+VERSION = 3
 _KEY, _CHECKSUM = "patchvote_model", "patchvote_checksum"
 _ALGORITHM = "xxh3_64"  # name of the checksum in the header
 _MAX_HEADER = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
 _OF = "familiarity."  # prefix of the arrays of a familiarity: names of a scorer's arrays have no dots
 _ORDER = "The model comes first, then the photos; `patchvote fit PHOTOS MODEL` makes a model."
+# Fields of a model that stand in the header as they are.
+_PLAIN = ("fingerprint", "temperature", "threshold", "card", "descriptors", "steps")
+_LISTS = ("classes", "names", "digests")
 # What `Model` does not check itself, or not before it uses it.
 _HEADER = record(
     {
         "classes": listed(text(1 << 20)),
+        "names": listed(text(1 << 15)),  # characters of the longest path of any system
+        "digests": listed(text(64)),
+        "descriptors": table(whole(0, 1 << 53), text(MAX_NAME)),
+        "steps": whole(0, 1 << 53),
         "positions": flag,
         "about": check_about,
-        **dict.fromkeys(("recipe", "settings", "fingerprint", "temperature", "threshold"), lambda value: None),
+        **dict.fromkeys(("recipe", "settings", "fingerprint", "temperature", "threshold", "card"), lambda value: None),
     }
 )
 
 
 def write_model(model: Model, path: str | Path) -> None:
     """Write a model and its checksum to a file, atomically."""
-    about = model.about.to_plain() | {"descriptors": dict(model.descriptors), "steps": model.steps}
+    about = model.about.to_plain()
     del about["seconds"]  # the same photos give the same file, however long that took
-    header = {
+    header = {name: getattr(model, name) for name in ("kind", *_PLAIN, *_LISTS)} | {
         "version": VERSION,
-        "kind": model.kind,
-        "classes": list(model.classes),
         "recipe": json.loads(model.recipe.to_json()),
-        "fingerprint": model.fingerprint,
         "settings": model.scorer.settings,
         "positions": model.scorer.positions,
-        "temperature": model.temperature,
-        "threshold": model.threshold,
-        "about": about
-        | ({"names": list(model.names)} if model.names else {})
-        | ({"digests": list(model.digests)} if model.digests else {}),
-        "card": model.card,
+        "about": about,
         "checksum": _ALGORITHM,
     }
     if model.familiarity is not None:
@@ -199,21 +198,13 @@ def _from_header(scorer: type[Scorer], header: dict[str, Any], arrays: dict[str,
     if (fault := _HEADER(header)) is not None:
         raise ModelError(f"{fault.lstrip('.')}.")
     scorer.check_settings(header["settings"])
-    classes, about = tuple(header["classes"]), header["about"]
+    fields: dict[str, Any] = {name: header[name] for name in _PLAIN} | {name: tuple(header[name]) for name in _LISTS}
     return Model(
-        scorer(arrays, header["settings"], len(classes), header["positions"]),
-        classes,
-        Recipe.from_json(json.dumps(header["recipe"])),
-        header["fingerprint"],
-        header["temperature"],
-        header["threshold"],
-        About.from_plain(about),
-        header.get("card", ""),
-        tuple(about.get("names", ())),
-        tuple(about.get("digests", ())),
-        about.get("descriptors", {}),
-        about.get("steps", 0),
-        _familiarity(header.get("familiarity"), arrays),
+        scorer(arrays, header["settings"], len(header["classes"]), header["positions"]),
+        recipe=Recipe.from_json(json.dumps(header["recipe"])),
+        about=About.from_plain(header["about"]),
+        familiarity=_familiarity(header.get("familiarity"), arrays),
+        **fields,
     )
 
 

@@ -14,7 +14,6 @@ from ...errors import PhotoError
 from ...photos.decode import SHOWN, load_image
 from ...utils.terminal import some
 from ...voters.votes import NONE
-from ..about import Plain
 from ..evidence import Evidence, cannot_tell
 from ..learning_curve import enough_sentence
 from ..model import Model
@@ -93,42 +92,20 @@ def _headline(scores: Scores, kind: str) -> str:
 
 
 def _curve(model: Model, scores: Scores) -> str:
-    """Draw accuracy against photos per class, and say whether more photos would help."""
+    """Show accuracy by photos per class, and say whether more photos would help."""
     curve, held_out = model.about.curve, model.about.held_out
     if not held_out:
         return ""
-    words = enough_sentence(curve, held_out.get("classes", {}), few=few_classes(model))
-    whose = (
-        ""
-        if scores.held_out
-        else "<p>These figures are of training photos that were held out when the model was fitted, not of the photos "
-        "that the rest of this page is about.</p>\n"
-    )
-    drawing = f"{_drawn(curve)}\n" if len(curve) > 1 else ""
-    return section("Would more photos help?", f"{whose}<p>{prose(words)}</p>\n{drawing}")
-
-
-def _drawn(curve: Sequence[Plain]) -> str:
-    lowest = min(point["accuracy"] for point in curve)
-    bottom = math.floor(10 * max(0.0, lowest - 0.02)) / 10
-    logs = [math.log(max(point["photos"], 1e-9)) for point in curve]  # a file may say that there were none
-    span = logs[-1] - logs[0] or 1.0
-    line, dots = [], ""
-    for log, point in zip(logs, curve, strict=True):
-        x = f"{60 + 360 * (log - logs[0]) / span:.1f}"
-        y = 150 - 130 * (point["accuracy"] - bottom) / (1 - bottom)
-        count = f"{point['photos']:.0f}" if point["photos"] >= 10 else f"{point['photos']:g}"  # of few, parts matter
-        line.append(f"{x},{y:.1f}")
-        dots += (
-            f'<circle cx="{x}" cy="{y:.1f}" r="4"/>'
-            f'<text x="{x}" y="{y - 10:.1f}">{100 * point["accuracy"]:.1f}&nbsp;%</text>'
-            f'<text x="{x}" y="172">{count}</text>'
+    body = f"<p>{prose(enough_sentence(curve, held_out.get('classes', {}), few=few_classes(model)))}</p>\n"
+    if not scores.held_out:
+        body = (
+            "<p>These figures are of training photos that were held out when the model was fitted, not of the photos "
+            f"that the rest of this page is about.</p>\n{body}"
         )
-    return (
-        '<svg class="growth" viewBox="0 0 480 200" role="img" aria-label="Accuracy against photos per class">'
-        f'<line x1="60" y1="150" x2="420" y2="150"/><polyline points="{" ".join(line)}"/>{dots}'
-        '<text x="240" y="194">photos per class that were learned from</text></svg>'
-    )
+    if len(curve) > 1:
+        rows = [f"<tr>{number(point['photos'], 'g')}{bar(point['accuracy'], digits=1)}</tr>\n" for point in curve]
+        body += table("=photos&nbsp;per&nbsp;class classified&nbsp;correctly", rows)
+    return section("Would more photos help?", body)
 
 
 # --- classes and confusions -------------------------------------------------------------------------------------------
