@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import shutil
 import subprocess
 import sys
@@ -98,18 +97,6 @@ def test_a_classifier_that_was_loaded_is_fitted_with_the_default_voter(tmp_path)
     assert again.fit(photos, labels, target=photos, insist=True).model.about.adapted
 
 
-def test_a_target_of_open_files_is_read_once_and_counted_apart(tmp_path):
-    photos, labels = shades(16)
-    for index, pixels in enumerate(photos[:10]):
-        Image.fromarray(pixels).save(tmp_path / f"{index}.png")
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context((tmp_path / f"{index}.png").open("rb")) for index in range(10)]
-        classifier = quick().fit(photos, labels, target=files, insist=True)
-    assert classifier.skipped == []
-    assert classifier.model.about.adapted["photos"] == 10
-    assert (classifier.filled.photos, classifier.filled.extracted) == (16, 16)
-
-
 def test_evidence_points_at_the_right_side_whatever_way_the_camera_was_held(fitted, real_photos, tmp_path):
     upright = Image.new("RGB", (320, 160))  # grass on the left, brick on the right
     for left, name in ((0, "grass"), (160, "brick")):
@@ -128,18 +115,6 @@ def test_evidence_points_at_the_right_side_whatever_way_the_camera_was_held(fitt
         grass, brick = evidence.contrast("grass", 32, 16), evidence.contrast("brick", 32, 16)
         assert grass[:, :16].sum() > grass[:, 16:].sum()
         assert brick[:, 16:].sum() > brick[:, :16].sum()
-
-
-def test_nbnn_names_the_training_photo_and_the_part_that_matches(photo_folder, cache):
-    classifier = ImageClassifier(SMALL, cache=cache, voter="nbnn").fit(photo_folder)
-    photo = next(photo for photo in find_photos(photo_folder) if photo.label == "brick")
-    evidence = classifier.explain(photo.source)
-    assert evidence.ranking[0] == "brick"
-    for match in evidence.matches[:5]:
-        assert match.name == photo.name  # it was learned: every part is nearest to itself
-        assert match.box == match.there
-        assert match.distance == pytest.approx(0, abs=1e-3)
-    assert all(match.name.startswith("grass/") for match in classifier.explain(photo.source, "grass").matches)
 
 
 def test_more_photos_and_new_classes_are_learned_without_the_old_ones(photo_folder, cache, tmp_path):
@@ -202,53 +177,29 @@ def test_what_cannot_be_learned_or_asked_is_refused_with_a_way_on(photo_folder, 
     refused("another network", ImageClassifier.load, model, network="efficientnet-lite1")
 
 
-# --- photos of another camera -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def other_camera(photo_folder, tmp_path_factory):
-    """The same scenes out of focus, in fog and under a blue lamp: so dark that most are rejected."""
-    return in_fog(photo_folder, tmp_path_factory.mktemp("other"), 0.25)
-
-
-def in_fog(photos, folder, clear: float):
-    for photo in find_photos(photos):
+def test_adapting_to_photos_of_another_camera_names_more_of_them_rightly(fitted, photo_folder, cache, tmp_path):
+    target = tmp_path / "target"  # the same scenes out of focus, in fog and under a blue lamp
+    target.mkdir()
+    for photo in find_photos(photo_folder):
         pixels = np.asarray(load_image(photo).filter(ImageFilter.GaussianBlur(2)), np.float64)
-        foggy = (clear * pixels + 190 - 200 * clear) * [0.6, 0.8, 1.0]
-        Image.fromarray(foggy.clip(0, 255).astype(np.uint8)).save(folder / f"{photo.name.replace('/', '_')}.png")
-    return folder
-
-
-def accuracy(classifier, folder) -> float:
-    return np.mean(classifier.predict(folder) == [photo.name.split("_")[0] for photo in find_photos(folder)])
-
-
-def test_adapting_to_photos_of_another_camera_names_more_of_them_rightly(fitted, photo_folder, other_camera, cache):
-    adapted = ImageClassifier(SMALL, cache=cache).fit(photo_folder, target=other_camera, insist=True)
-    assert accuracy(adapted, other_camera) > accuracy(fitted, other_camera)
+        foggy = (0.4 * pixels + 110) * [0.6, 0.8, 1.0]
+        Image.fromarray(foggy.clip(0, 255).astype(np.uint8)).save(target / f"{photo.name.replace('/', '_')}.png")
+    right = [photo.name.split("_")[0] for photo in find_photos(target)]
+    before = np.mean(fitted.predict(target) == right)
+    adapted = ImageClassifier(SMALL, cache=cache).fit(photo_folder, target=target)
+    assert np.mean(adapted.predict(target) == right) > before
     assert adapted.scores is not None  # of the photos with classes, held out
 
-
-def test_a_kept_model_adapts_to_the_photos_it_is_asked_about_and_looks_at_each_once(
-    fitted, model, other_camera, tmp_path
-):
-    target = shutil.copytree(other_camera, tmp_path / "target")
+    fitted.save(tmp_path / "m.patchvote")
+    again = ImageClassifier.load(tmp_path / "m.patchvote", cache=tmp_path / "cache")
     (target / "zz.png").write_bytes(b"no photo")
-    again = ImageClassifier.load(model, cache=tmp_path / "cache")
-    answers = list(again.answers(target, adapt=True, insist=True))
-    assert again.filled.extracted == 40
+    answers = list(again.answers(target, adapt=True))
+    assert (again.refusal, again.filled.extracted) == (None, 40)  # it looks at each photo once
     assert [answer.name for answer in answers if answer.error] == ["zz.png"]
     labels = [answer.likeliest for answer in answers if answer.error is None]
-    assert again.predict(other_camera).tolist() == labels  # it stays adapted
-    assert accuracy(again, other_camera) > accuracy(fitted, other_camera)
-
-
-def test_in_thin_fog_adapting_helps_without_insisting(fitted, model, photo_folder, tmp_path):
-    (tmp_path / "thin").mkdir()
-    thin = in_fog(photo_folder, tmp_path / "thin", 0.4)
-    again = ImageClassifier.load(model, cache=tmp_path / "cache")
-    assert again.adapt(thin).refusal is None
-    assert accuracy(again, thin) > accuracy(fitted, thin)
+    assert np.mean(np.array(labels) == right) > before
+    (target / "zz.png").unlink()
+    assert again.predict(target).tolist() == labels  # it stays adapted
 
 
 def test_a_target_that_cannot_be_used_is_told_before_any_work(photo_folder, tmp_path):

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import io
-import itertools
 import json
 import math
 import shutil
@@ -18,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
@@ -311,38 +309,16 @@ def test_mutated_files_load_with_valid_content_or_raise_the_one_error(tmp_path, 
 
 
 # What no header says that patchvote wrote; not in every place is it wrong.
-HOSTILE = (
-    None,
-    True,
-    -1,
-    0,
-    10**30,
-    1e300,
-    RAW + "1e999",
-    "",
-    "\x1b[2J\x1b]0;owned\x07",
-    "../\udcff\u202e\n\r",
-    "x" * 100_000,
-    [],
-    [7],
-    {},
-    {"x": 7},
-    RAW + "[" * 20 + "]" * 20,
-    RAW + '{"a":' * 900 + "1" + "}" * 900,
-)
+NUMBERS = (None, True, -1, 0, 10**30, 1e300, RAW + "1e999")
+NAMES = ("", "\x1b[2J\x1b]0;owned\x07", "../\udcff\u202e\n\r", "x" * 100_000)
+TABLES = ([], [7], {}, {"x": 7}, RAW + "[" * 20 + "]" * 20, RAW + '{"a":' * 900 + "1" + "}" * 900)
+HOSTILE = (*NUMBERS, *NAMES, *TABLES)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, tiny_network):
+def folder(tmp_path_factory, flowers):
     """A model of each kind, fitted on a few photos, with its network and photos beside it."""
-    folder = tmp_path_factory.mktemp("models")
-    shutil.copy(tiny_network, folder / "tiny.onnx")
-    (folder / "tiny.toml").write_text('output = "features"\n')
-    rng = np.random.default_rng(0)
-    for label, index in itertools.product(("bright", "dark"), range(4)):
-        (folder / "photos" / label).mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 90, (64, 64, 3)) + 150 * (label == "bright")
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / label / f"{index}.png")
+    folder = shutil.copytree(flowers, tmp_path_factory.mktemp("models") / "m")
     recipe = Recipe(str(folder / "tiny.onnx"), Dense((64,)))
     voters = ("moment-ridge", SNBNL(2, max_iter=1), NBNL(2, max_iter=1), "nbnn", "local-nbnn")
     for kind, voter in zip(KINDS, voters, strict=True):
@@ -365,7 +341,7 @@ def places(value, path=()):
 
 def use(path, folder, network):
     """Do with a model whatever a command does."""
-    photo = folder / "photos" / "dark" / "0.png"
+    photo = folder / "photos" / "iris" / "0.jpg"
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), errors="replace")):  # as the command line does
         info(path, printing=Printing(as_json=True))
         info(path, card=True, printing=Printing())
@@ -412,7 +388,7 @@ def test_odd_names_of_classes_and_the_largest_weights_that_a_file_may_have_still
     arrays["weights"][...], arrays["mean"][...], arrays["scale"][...] = 9e14, 1e12, 1.0
     write_model(remade(model, arrays=arrays, temperature=1e-20), folder / "largest")
     classifier = ImageClassifier.load(folder / "largest", network=str(folder / "tiny.onnx"), backbone=network)
-    assert np.isfinite(classifier.predict_proba([folder / "photos" / "dark" / "0.png"])).all()
+    assert np.isfinite(classifier.predict_proba([folder / "photos" / "iris" / "0.jpg"])).all()
 
 
 # --- writing, and the checksum ----------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from pathlib import Path
@@ -14,7 +13,7 @@ from .hostile_photos import png_chunk
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
 
-# name: the reason that must be given, or the colour that the upper left corner must have
+# name: the reason that must be given
 DAMAGED = {
     "empty.jpg": "the file is empty",
     "truncated.jpg": "is damaged",
@@ -23,24 +22,37 @@ DAMAGED = {
     "bomb.png": "more pixels",
     "broken-link.jpg": "is a broken link",
 }
-ODD = {
-    "dot.png": RED,
-    "strip.png": RED,
-    "cmyk.jpg": RED,
-    "16-bit.png": (128, 128, 128),
-    "16-bit.tif": (128, 128, 128),
-    "float.tif": (128, 128, 128),
-    "palette-alpha.png": (255, 255, 255),
-    "alpha.png": (255, 255, 255),
-    "grey-alpha.png": (255, 255, 255),
-    "grey.jpg": (120, 120, 120),
-    "black-white.png": (255, 255, 255),
-    "animated.gif": RED,
-    "animated.webp": RED,
-    "rotated.jpg": BLUE,
-    "plain.bmp": RED,
-    "UPPER.JPEG": RED,
+SIZE, GREY, WHITE = (64, 48), (128, 128, 128), (255, 255, 255)
+PLAIN, SEE_THROUGH, MIDDLE = Image.new("RGB", SIZE, RED), Image.new("RGBA", SIZE, (*RED, 0)), np.full((48, 64), 128)
+PALETTE = PLAIN.convert("P", palette=Image.Palette.ADAPTIVE)
+# As the sensor saw it: red above blue, lying on its side. Turned upright by 180 degrees, blue is above.
+UPSIDE_DOWN, TURNED = PLAIN.copy(), Image.Exif()
+UPSIDE_DOWN.paste(BLUE, (0, 24, *SIZE))
+TURNED[0x0112] = 3
+MOVING = {"save_all": True, "append_images": [Image.new("RGB", SIZE, BLUE)], "duration": 100}
+# Ink percentages that make RED without a colour profile: 255 minus each channel, no black.
+INKS = Image.merge("CMYK", [Image.new("L", SIZE, ink) for ink in (*(255 - channel for channel in RED), 0)])
+
+# name: an image, how it is saved, and the colour that its upper left corner must have
+SAVED = {
+    "dot.png": (Image.new("RGB", (1, 1), RED), {}, RED),
+    "strip.png": (Image.new("RGB", (5000, 8), RED), {}, RED),
+    "cmyk.jpg": (INKS, {"quality": 95}, RED),
+    "16-bit.png": (Image.fromarray((MIDDLE * 257).astype(np.uint16)), {}, GREY),
+    "16-bit.tif": (Image.fromarray((MIDDLE * 257).astype(np.uint16)), {}, GREY),
+    "float.tif": (Image.fromarray((MIDDLE / 255).astype(np.float32)), {}, GREY),
+    "alpha.png": (SEE_THROUGH, {}, WHITE),
+    "grey-alpha.png": (SEE_THROUGH.convert("LA"), {}, WHITE),
+    "palette-alpha.png": (PALETTE, {"transparency": PALETTE.getpixel((0, 0))}, WHITE),
+    "grey.jpg": (Image.new("L", SIZE, 120), {"quality": 95}, (120, 120, 120)),
+    "black-white.png": (Image.new("1", SIZE, 1), {}, WHITE),
+    "animated.gif": (PLAIN, MOVING, RED),
+    "animated.webp": (PLAIN, MOVING | {"lossless": True}, RED),
+    "plain.bmp": (PLAIN, {}, RED),
+    "UPPER.JPEG": (PLAIN, {"quality": 95}, RED),
+    "rotated.jpg": (UPSIDE_DOWN, {"exif": TURNED, "quality": 95}, BLUE),
 }
+ODD = {name: colour for name, (_, _, colour) in SAVED.items()}
 
 
 def write_bad_files(folder: Path) -> None:
@@ -50,40 +62,12 @@ def write_bad_files(folder: Path) -> None:
     (folder / "empty.jpg").touch()
     (folder / "text.jpg").write_text("I am not a photo.\n" * 20)
     for kind in ("jpg", "png"):
-        data = io.BytesIO()
-        noise.save(data, {"jpg": "JPEG", "png": "PNG"}[kind])
-        (folder / f"truncated.{kind}").write_bytes(data.getvalue()[: len(data.getvalue()) // 2])
+        noise.save(path := folder / f"truncated.{kind}")
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     (folder / "bomb.png").write_bytes(bomb(100_000, 100_000))
     (folder / "broken-link.jpg").symlink_to(folder / "nowhere.jpg")
-
-    red = Image.new("RGB", (64, 48), RED)
-    Image.new("RGB", (1, 1), RED).save(folder / "dot.png")
-    Image.new("RGB", (5000, 8), RED).save(folder / "strip.png")
-    # Ink percentages that make RED without a colour profile: 255 minus each channel, no black.
-    Image.merge("CMYK", [Image.new("L", (64, 48), 255 - c) for c in RED] + [Image.new("L", (64, 48), 0)]).save(
-        folder / "cmyk.jpg", quality=95
-    )
-    Image.fromarray(np.full((48, 64), 128 * 257, np.uint16)).save(folder / "16-bit.png")
-    Image.fromarray(np.full((48, 64), 128 * 257, np.uint16)).save(folder / "16-bit.tif")
-    Image.fromarray(np.full((48, 64), 128 / 255, np.float32)).save(folder / "float.tif")
-    see_through = Image.new("RGBA", (64, 48), (*RED, 0))
-    see_through.save(folder / "alpha.png")
-    see_through.convert("LA").save(folder / "grey-alpha.png")
-    palette = red.convert("P", palette=Image.Palette.ADAPTIVE)
-    palette.save(folder / "palette-alpha.png", transparency=palette.getpixel((0, 0)))
-    Image.new("L", (64, 48), 120).save(folder / "grey.jpg", quality=95)
-    Image.new("1", (64, 48), 1).save(folder / "black-white.png")
-    frames = [Image.new("RGB", (64, 48), BLUE)]
-    red.save(folder / "animated.gif", save_all=True, append_images=frames, duration=100)
-    red.save(folder / "animated.webp", save_all=True, append_images=frames, duration=100, lossless=True)
-    red.save(folder / "plain.bmp")
-    red.save(folder / "UPPER.JPEG", quality=95)
-    # As the sensor saw it: red above blue, lying on its side. Turned upright by 180 degrees, blue is above.
-    upside_down = Image.new("RGB", (64, 48), RED)
-    upside_down.paste(BLUE, (0, 24, 64, 48))
-    exif = Image.Exif()
-    exif[0x0112] = 3
-    upside_down.save(folder / "rotated.jpg", exif=exif, quality=95)
+    for name, (image, options, _) in SAVED.items():
+        image.save(folder / name, **options)
 
 
 def bomb(width: int, height: int) -> bytes:

@@ -1,26 +1,24 @@
-"""Networks for workers of an engine: they leave the number of their process behind, take their time, or end it."""
+"""Networks for workers of an engine: they leave the number of their process behind, or end it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import time
 from pathlib import Path
 
 from helpers.quick_network import QuickNetwork
 
 
 class TracedNetwork(QuickNetwork):
-    """Writes a file named after its process into a folder; `delay` seconds per image."""
+    """Writes a file named after its process into a folder."""
 
-    def __init__(self, folder: Path, delay: float = 0.0) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder, self.per_image = folder, delay
+        self.folder = folder
 
     def __call__(self, images):
         (self.folder / str(os.getpid())).touch()
-        time.sleep(self.per_image * len(images))
         return super().__call__(images)
 
 
