@@ -9,7 +9,6 @@ import pytest
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNL, ImageClassifier
-from patchvote.models.fit import cut_short
 
 
 def test_fit_ends_within_the_budget_and_says_so(photo_folder):
@@ -24,21 +23,11 @@ def test_fit_ends_within_the_budget_and_says_so(photo_folder):
 
 
 def test_what_else_runs_on_the_machine_does_not_end_a_training(photo_folder):
-    voter = NBNL(2, max_iter=4).set_options(callback=lambda state: time.sleep(0.3))  # as if others had the processor
+    voter = NBNL(2, max_iter=4).set_options(callback=lambda state: time.sleep(0.5))  # as if others had the processor
     classifier = ImageClassifier(QUICK, voter=voter, budget=2, cache=False, backbone=QuickNetwork())
     began = time.perf_counter()
     assert classifier.fit(photo_folder).model.about.cut == []
     assert time.perf_counter() - began > 2
-
-
-@pytest.mark.parametrize(("steps", "ended"), [(20, "0 of 2 rounds"), (300, "0 of 2 rounds"), (420, "1 of 2 rounds")])
-def test_nbnl_can_end_within_a_round_and_votes_with_what_it_has(steps, ended):
-    numbers = np.arange(12) % 4  # 120 steps a round, after 240 of a linear start
-    bags = list(np.random.default_rng(0).normal(size=(12, 1000, 8)) + np.eye(8)[numbers][:, None])
-    voter = NBNL(2, max_iter=2).set_options(callback=lambda told: told.get("steps", 0) >= steps).fit(bags, numbers)
-    assert cut_short(voter) == ended
-    assert np.isfinite(voter.weights_).all()
-    assert voter.predict(bags).shape == (12,)
 
 
 @pytest.mark.parametrize(("budget", "asked"), [(0, 16), (600, 80)])

@@ -64,7 +64,7 @@ def test_the_subgradient_is_the_slope_of_the_convex_problem(q):
             total += max(scores) - slope @ (w[:, label] @ descriptor)
         return total / len(x)
 
-    _, gradient = surrogate_gradient(weights, tangent, x, y, np.ones(len(x)), q)
+    _, gradient = surrogate_gradient(weights, x, y, np.ones(len(x)), tangent=tangent, q=q)
     rng = np.random.default_rng(1)
     for _ in range(5):
         direction = rng.normal(size=weights.shape)
@@ -84,7 +84,7 @@ def test_the_objective_does_not_rise_over_a_round_solved_exactly(q):
 
         def convex(flat, at=tangent, slope=slope):
             w = flat.reshape(at.shape)
-            loss, gradient = surrogate_gradient(w, at, x, y, counts, q)
+            loss, gradient = surrogate_gradient(w, x, y, counts, tangent=at, q=q)
             now = np.einsum("pid,id->pi", w[:, y], x)
             linear = np.mean(phi(now, q) - (slope * now).sum(axis=0))
             return lam / 2 * (w**2).sum() + loss + linear, (gradient + lam * w).ravel()

@@ -1,8 +1,4 @@
-"""LocalEngine: runs jobs in this process, task after task.
-
-It does by the same jobs what an engine with many workers does, so it shows whether a difference comes from the cluster.
-Functions that take an engine need none on one machine: without one they run as a single pipeline, which is faster.
-"""
+"""LocalEngine: runs in this process, task after task, the jobs that an engine gives to many workers."""
 
 from __future__ import annotations
 
@@ -27,15 +23,7 @@ class LocalEngine:
 
 
 class LocalTeam:
-    """Members of a team that all live in this process.
-
-    Parameters
-    ----------
-    job : TeamJob
-        Job that every member starts.
-    size : int
-        Number of members.
-    """
+    """Members of a team that all live in this process."""
 
     def __init__(self, job: TeamJob, size: int) -> None:
         self.size, self._members = size, [job.start() for _ in range(size)]

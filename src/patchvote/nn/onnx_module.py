@@ -108,8 +108,6 @@ def _padded(
 
 def _max_pool(inputs: list[Any], attributes: dict[str, Any]) -> Tensor:
     stride, dilation = attributes.get("strides", [1, 1]), attributes.get("dilations", [1, 1])
-    if attributes.get("ceil_mode", 0):
-        raise NetworkError("MaxPool with ceil_mode cannot be run in torch here.")
     x = _padded(inputs[0], attributes["kernel_shape"], stride, dilation, attributes, fill=-torch.inf)
     return functional.max_pool2d(x, attributes["kernel_shape"], stride, 0, dilation)
 

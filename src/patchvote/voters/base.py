@@ -49,8 +49,7 @@ class FitOptions:
         Device on which torch makes the steps of SNBNL ("cuda", "mps", "cpu"; needs the extra ``torch``). By default the
         device of the bags if they are torch tensors on a device other than the CPU; otherwise numpy makes the steps.
     callback : function, optional
-        Called with a record after each pass of SNBNL, and after each round of NBNL and now and then within it;
-        returning True ends the training.
+        Called with a record after each pass of SNBNL or round of NBNL; returning True ends the training.
     """
 
     memory: float = 1500.0

@@ -198,8 +198,6 @@ class MomentRidge(Voter):
         self._check_settings()
         source, labels = self._read_labelled(X, y, reset=True)
         weight = check_weights(sample_weight, len(source))
-        if groups is not None and np.shape(groups) != (len(labels),):
-            raise ValueError(f"groups must have one group per image, {len(labels)}, got the shape {np.shape(groups)}.")
         self._set_classes(labels[weight > 0])
         numbers = np.searchsorted(self.classes_, labels)
         self._learn(self._moments(source, None), numbers, weight, groups)
@@ -233,8 +231,6 @@ class MomentRidge(Voter):
         groups = copy_groups(bags) if groups is None else np.unique(groups, return_inverse=True)[1]
         folds = folds_of(numbers, groups)
         balanced = image_weights(self.classes_, numbers, self.class_weight, weight)
-        if not (balanced > 0).all():
-            raise ValueError("class_weight of MomentRidge must be above 0: leave photos out by a sample_weight of 0.")
         targets = np.eye(len(self.classes_))[numbers]
         vectors = Vectors.of(bags, balanced, self.layout)
         self.solved_ = solution = solve(vectors, targets, balanced)

@@ -14,6 +14,7 @@ Fornoni and Caputo, "Scene Recognition with Naive Bayes Non-linear Learning", IC
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,6 @@ from .ml3 import hinge_loss, phi_and_gradient
 from .prototype_votes import NbnlVotes
 from .snbnl import PrototypeVoter
 
-_STEPS_BETWEEN = 20  # steps between two calls of the callback: often enough to keep a time budget of seconds
 _FEWEST_STEPS = 10  # steps per round; a small training set gets more epochs
 
 
@@ -49,8 +49,7 @@ class NBNL(PrototypeVoter):
     batch_size : int, default 100
         Descriptors per step.
     power, position_weight, confidence, class_weight, random_state
-        As in `SNBNL`. The callback of `FitOptions` is called after each round, and every 20 steps with the rounds and
-        steps so far. An incomplete round is used only if it is the first.
+        As in `SNBNL`. The callback of `FitOptions` is called after each round.
 
     Attributes
     ----------
@@ -88,61 +87,39 @@ class NBNL(PrototypeVoter):
         self.history_ = []
         total = float((data.weight * data.source.sizes).sum())
         lam = 1 / total if self.alpha is None else self.alpha
-        solver = _Solver(data, rng, self.batch_size, lam, self._is_over)
+        solver = _Solver(data, rng, self.batch_size, lam)
         epochs = math.ceil(_FEWEST_STEPS / data.minibatches_per_pass(self.batch_size))
 
         noise = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim))
         linear = np.zeros((1, len(self.classes_), data.dim), data.dtype)
-        linear, loss = solver.run(linear, 2 * epochs, linear_gradient)
+        linear, _ = solver.run(linear, 2 * epochs, linear_gradient)
         # All prototypes of a class start as its linear SVM, scaled so that phi of their equal products is the product
         # itself. Noise makes them different.
         noise *= 0.1 * float(np.abs(linear).mean())
         weights = (linear * self.n_prototypes ** (-1 / self.q) + noise).astype(data.dtype)
-        self.weights_ = weights.copy()
 
         for index in range(self.max_iter):
             tangent = weights.copy()
-
-            def gradient(now: npt.NDArray[Any], x: Any, labels: Any, weight: Any, at: Any = tangent) -> Any:
-                return surrogate_gradient(now, at, x, labels, weight, self.q)
-
-            if not solver.ended:
-                mean, loss = solver.run(weights, epochs, gradient)
-                if not solver.ended or index == 0:
-                    self.weights_ = mean  # the average of the last round
-            self.history_.append({"round": index + (not solver.ended), "rounds": self.max_iter, "loss": loss})
+            gradient = functools.partial(surrogate_gradient, tangent=tangent, q=self.q)
+            self.weights_, loss = solver.run(weights, epochs, gradient)  # the average of the last epoch
+            self.history_.append({"round": index + 1, "rounds": self.max_iter, "loss": loss})
             self.n_iter_ = index + 1
-            if solver.ended or (self.options.callback is not None and self.options.callback(self.history_[-1]) is True):
+            if self.options.callback is not None and self.options.callback(self.history_[-1]) is True:
                 break
-
-    def _is_over(self, steps: int) -> bool:
-        record = {"round": len(self.history_), "rounds": self.max_iter, "steps": steps}
-        return self.options.callback is not None and self.options.callback(record) is True
 
 
 class _Solver:
     """Stochastic subgradient descent on regularised convex problems over the same data, one after the other."""
 
-    def __init__(
-        self,
-        data: TrainingData,
-        rng: np.random.Generator,
-        batch_size: int,
-        alpha: float,
-        is_over: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, data: TrainingData, rng: np.random.Generator, batch_size: int, alpha: float) -> None:
         self.data, self.rng, self.batch_size, self.alpha = data, rng, batch_size, alpha
-        self.is_over, self.ended = is_over, False
         self.step = 0
         self.radius = 0.0  # mean squared length of the descriptors seen
 
     def run(
         self, weights: npt.NDArray[Any], epochs: int, gradient_of: Callable[..., tuple[float, npt.NDArray[Any]]]
     ) -> tuple[npt.NDArray[Any], float]:
-        """Change `weights` in place over some epochs; return their average over the last one, and its mean loss.
-
-        It ends early, and sets `ended`, if `is_over` returns True.
-        """
+        """Change `weights` in place over some epochs; return their average over the last one, and its mean loss."""
         for _ in range(epochs):
             mean, count, total = np.zeros_like(weights), 0, 0.0
             for x, labels, weight in self.data.minibatches(self.rng, self.batch_size):
@@ -155,9 +132,6 @@ class _Solver:
                 weights -= weights.dtype.type(rate) * gradient
                 self.step, count, total = self.step + 1, count + 1, total + loss
                 mean += (weights - mean) / count
-                self.ended = self.step % _STEPS_BETWEEN == 0 and self.is_over(self.step)
-                if self.ended:
-                    return mean, total / count
         return mean, total / count
 
 
@@ -174,10 +148,11 @@ def linear_gradient(
 
 def surrogate_gradient(
     weights: npt.NDArray[Any],
-    tangent: npt.NDArray[Any],
     x: npt.NDArray[Any],
     labels: npt.NDArray[np.int64],
     weight: npt.NDArray[Any],
+    *,
+    tangent: npt.NDArray[Any],
     q: float,
 ) -> tuple[float, npt.NDArray[Any]]:
     """Mean hinge loss of a minibatch, and a subgradient of the convex problem whose concave part is fixed at `tangent`.
