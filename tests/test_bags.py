@@ -114,8 +114,3 @@ def test_what_is_wrong_with_bags_is_named(make, says):
 def test_bags_that_do_not_exist_cannot_be_chosen(key):
     with pytest.raises(IndexError):
         three_bags()[key]
-
-
-def test_bags_are_no_array():
-    with pytest.raises(TypeError, match=r"no array.*Bags\.means\(\)"):
-        np.asarray(three_bags())

@@ -381,24 +381,19 @@ def test_what_workers_write_is_what_one_process_writes(photos, tmp_path, cache, 
     same_items(run(photos, False, kept=kept, engine=LocalEngine()), expected)
 
 
-def test_images_in_memory_are_not_sent_to_workers(cache):
-    with pytest.raises(StoreError, match="a is an image in memory: workers of an engine read photos from files"):
-        run([Photo("a", np.zeros((64, 64, 3), np.uint8))], cache, engine=LocalEngine())
-
-
-def test_files_of_workers_that_are_not_seen_here_are_an_error(photos, cache, monkeypatch):
+def test_what_workers_cannot_do_is_an_error(photos, tmp_path, cache):
     class Elsewhere(LocalEngine):
         def run(self, job, items):
             yield from super().run(dataclasses.replace(job, files=lambda: Folder(cache / "elsewhere", WHOLE)), items)
 
-    with pytest.raises(StoreError, match="does not hold here what the workers have written. Every machine"):
-        run(photos, cache, engine=Elsewhere())
-
-
-def test_a_folder_that_workers_cannot_write_is_an_error(photos, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be written by a worker"):
-        run(photos, tmp_path / "file" / "cache", engine=LocalEngine())
+    for source, folder, engine, says in (
+        ([Photo("a", np.zeros((64, 64, 3), np.uint8))], cache, LocalEngine(), "a is an image in memory"),
+        (photos, cache, Elsewhere(), "does not hold here what the workers have written"),
+        (photos, tmp_path / "file" / "cache", LocalEngine(), "cannot be written by a worker"),
+    ):
+        with pytest.raises(StoreError, match=says):
+            run(source, folder, engine=engine)
 
 
 # --- a store of them -------------------------------------------------------------------------------------------------

@@ -333,21 +333,18 @@ def test_what_onnx_runtime_says_of_names_in_the_file_does_not_reach_the_terminal
     ("text", "says"),
     [
         ("mean = " + "[" * 10_000, "is not a TOML file: .*nested too deeply"),
-        ("mean = " + "[" * 200 + "]" * 200, "mean must be"),
         ("a" + ".a" * 5_000 + " = 1", "is not a TOML file|has an unknown key"),
         ("x" * 10_000 + " = 1", "has an unknown key"),
         ("mean = 1" + "0" * 5000, "is not a TOML file|mean must be"),
         ("mean = 1979-05-27", "mean must be"),
-        ("mean = {a = 1}", "mean must be"),
         ("scale = nan", "scale must be"),
         ("size = 99999999999999999999", "size must be a whole number"),
-        ("stride = true", "stride must be a whole number"),
         ("output = ['features']", "output must be text"),
         ("color = ['RGB']", "color must be"),
         ("output = 'features'\n#" + "x" * 10_000_000, "cannot be read: it has more than"),
         ("mean = '\x00'", "is not a TOML file"),
     ],
-    ids=range(14),
+    ids=range(11),
 )
 def test_a_toml_file_of_any_content_is_a_network_error(tmp_path, text, says):
     path = write_tiny_network(tmp_path / "net.onnx")

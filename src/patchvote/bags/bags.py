@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -100,10 +100,6 @@ class Bags:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        # Numpy would take them for a nested list, and say that its parts have different lengths.
-        raise TypeError("bags differ in length, so they are no array; Bags.means() has one row per image.")
 
     def __iter__(self) -> Iterator[Bags]:
         return (self[i] for i in range(len(self)))
