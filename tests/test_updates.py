@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
+import tempfile
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +55,33 @@ def test_two_processes_that_add_at_once_lose_nothing(made):
         assert process.returncode == 0, said
     assert {"cat", "moon"} <= set(read_model(model).classes)
     assert not list(model.parent.glob(".*"))
+
+
+COUNTING = """
+import os, sys
+from pathlib import Path
+from patchvote.utils.files import locked, write_atomically
+path, user = Path(sys.argv[1]), int(sys.argv[2])
+os.setgroups([]), os.setgid(12345), os.setuid(user)
+for _ in range(60):
+    with locked(path):
+        write_atomically(path, [str(int(path.read_bytes()) + 1).encode()])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become two users")
+def test_two_users_of_one_folder_lose_no_update():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # pytest's own folder is closed to other users
+        folder = Path(name)
+        (folder / "count").write_text("0")
+        (folder / "count").chmod(0o664)
+        folder.chmod(0o2775)
+        for path in (folder, folder / "count"):
+            os.chown(path, 0, 12345)
+        started = [[sys.executable, "-c", COUNTING, str(folder / "count"), user] for user in ("12346", "12347")]
+        running = [subprocess.Popen(one, stderr=subprocess.PIPE, text=True) for one in started]
+        assert [(process.communicate(timeout=120)[1], process.returncode) for process in running] == [("", 0)] * 2
+        assert (folder / "count").read_text() == "120"
 
 
 def test_a_change_between_reading_and_writing_is_noticed_and_learned_from(made, command, monkeypatch):
