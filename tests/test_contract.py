@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from helpers.quick_network import QUICK, QuickNetwork
@@ -167,15 +166,6 @@ def test_what_is_no_voter_is_refused_before_any_photo_is_read(voter):
 
 
 # --- options of fit ---------------------------------------------------------------------------------------------------
-
-
-@each_kind
-def test_options_are_no_parameters_and_survive_cloning(kind, bags):
-    voter = made(kind).set_options(memory=900)
-    assert len(voter.get_params(deep=False)) <= 12
-    assert clone(voter).options == voter.options
-    assert voter.fit(*bags).options.memory == 900
-    assert type(voter)().options.memory == 1500
 
 
 @each_kind

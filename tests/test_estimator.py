@@ -97,18 +97,6 @@ def test_a_table_of_paths_and_labels_is_learned_from(fitted, photos, tmp_path):
     np.testing.assert_array_equal(fitted.predict(table["file_name"]), fitted.predict(photos[0]))
 
 
-def test_a_table_with_other_columns_is_refused_with_their_names(photos):
-    with pytest.raises(PhotoError, match=r"no column file_name. Its columns are: 'path', 'kind'.*columns=\{'file'"):
-        ImageClassifier(SMALL).fit(pd.DataFrame({"path": ["a.jpg"], "kind": ["a"]}))
-    with pytest.raises(PhotoError, match="no column kinds. Its columns are: 'path', 'kind'"):
-        find_photos(pd.DataFrame({"path": ["a.jpg"], "kind": ["a"]}), {"file": "path", "label": "kinds"})
-    with pytest.raises(PatchvoteError, match="no class"):
-        ImageClassifier(SMALL).fit(pd.DataFrame({"file_name": ["a.jpg"], "kind": ["a"]}))
-    missing = pd.DataFrame({"file_name": [str(path) for path in photos[0]], "label": [None, *photos[1][1:]]})
-    with pytest.raises(PatchvoteError, match="1 photo has no class"):
-        ImageClassifier(SMALL).fit(missing)
-
-
 def test_an_estimator_shows_its_name_and_what_differs_from_its_defaults():
     shown = repr(ImageClassifier(seed=3, budget=60.0))
     assert shown.startswith("ImageClassifier(recipe=Recipe(network='efficientnet-lite0'")

@@ -163,13 +163,6 @@ def test_it_knows_where_a_part_stands():
 # --- learning ---------------------------------------------------------------------------------------------------------
 
 
-def test_each_kind_of_moments_has_its_share_of_the_spread_of_the_vectors(fitted):
-    vectors, scale = fitted.learned().vectors(), fitted.solved_.vectors.scale
-    spread = [np.square(vectors[:, part] - vectors[:, part].mean(axis=0)).sum(axis=1).mean() for part in parts_of(5)]
-    spread *= scale**2
-    close(spread, np.array([1, 0.3, 1.5]) / 2.8, 1e-4)
-
-
 @examples(max_examples=10)
 @given(seed=st.integers(0, 1000))
 def test_photos_in_any_order_added_and_forgotten_give_the_voter_of_a_fit_from_scratch(seed, fitted, test_bags):

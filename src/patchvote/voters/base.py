@@ -46,8 +46,8 @@ class FitOptions:
         File that keeps the state of a training of SNBNL, written every minute. If it exists, `fit` continues from it,
         and the prototypes are those of an uninterrupted training, bit by bit; data and settings must be the same.
     device : str, optional
-        Device on which torch makes the steps of SNBNL ("cuda", "mps", "cpu"; needs the extra ``torch``). By default the
-        device of the bags if they are torch tensors on a device other than the CPU; otherwise numpy makes the steps.
+        Device on which torch makes the steps of SNBNL ("cuda", "mps", "cpu"; needs the extra ``torch``); by default,
+        numpy makes them.
     callback : function, optional
         Called with a record after each pass of SNBNL or round of NBNL; returning True ends the training.
     """

@@ -67,7 +67,6 @@ _CHECKS: Mapping[str, Check] = {  # of settings that mean the same in all voters
     "n_prototypes": _COUNT,
     "n_neighbors": _COUNT,
     "max_iter": _COUNT,
-    "epochs": _COUNT,
     "batch_size": _COUNT,
     "q": either(one_of("inf"), number(1, 1e30)),  # the largest float32 is 3e38
     "power": either(one_of("auto"), _power),

@@ -75,7 +75,6 @@ class PrototypeVoter(Voter):
         self, X: Any, y: Any, sample_weight: Any, learned: npt.NDArray[Any] | None = None, *, reset: bool = True
     ) -> TrainingData:
         """Check images and labels, and set `classes_` to the classes `learned` before and those of `y`."""
-        self.device_ = self.options.device or _device_of(X)
         source, labels = self._read_labelled(X, y, reset=reset)
         numbers = self._set_classes(labels, learned)
         weight = image_weights(self.classes_, numbers, self.class_weight, sample_weight)
@@ -334,7 +333,7 @@ class SNBNL(PrototypeVoter):
 
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
         """Return the object that makes the steps, with numpy, on the requested device or with a team of workers."""
-        learner = Stoml3(weights, self.q, float(self.alpha_), self.curvature, step, self.device_)
+        learner = Stoml3(weights, self.q, float(self.alpha_), self.curvature, step, self.options.device)
         learner.team = self._team
         return learner
 
@@ -352,10 +351,3 @@ def compact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return descriptors as float16, or as float32 if one of them is too large for that."""
     fits = float(np.abs(values).max(initial=0)) <= float(np.finfo(np.float16).max)
     return values.astype(np.float16 if fits else np.float32)
-
-
-def _device_of(X: Any) -> str | None:
-    """Return the device that holds the bags, or None for the CPU."""
-    first = X[0] if isinstance(X, list) and X else X
-    device = str(getattr(first, "device", "cpu"))
-    return None if device.partition(":")[0] == "cpu" else device
