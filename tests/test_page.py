@@ -1,4 +1,4 @@
-"""Pieces of the page of `patchvote serve`, in a browser: evidence, ways to pick photos, findings, keyboard, token."""
+"""The page of `patchvote serve` in a browser: a user's story, evidence, findings, keyboard, names, token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 
 pytest.importorskip("fastapi")
 
-from helpers.page import DESKTOP, PHONE, Tab, page_of
+from helpers.browser import DESKTOP, PHONE, Tab, page_of
 from helpers.waiting import wait_for
 from helpers.web import add, learned, live, reached
 from helpers.web import taught as teach
@@ -71,7 +71,7 @@ def test_evidence_equals_that_of_explain_and_parts_are_reached_by_pointer_and_ke
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open(f"#w={taught}&v=ask")
         tab.ask([collage])
-        dialog = tab.look(tab.number_of(collage))
+        dialog = tab.look(tab.answers.filter(has_text=collage.name))
         for label in ("gravel", "stars"):
             dialog.get_by_role("radio", name=label).check()
             tab.page.locator(f"canvas.lit[data-label={label}]").wait_for()

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from helpers.page import DESKTOP, PHONE, page_of
+from helpers.browser import DESKTOP, PHONE, page_of
 
 
 def lead(photo):
@@ -35,7 +35,9 @@ def test_teach_learn_ask_correct_add_download_reload_open_and_ask_again(browser,
 
         # Teach three classes.
         for name in taught:
-            tab.teach(name, sorted((train / name).iterdir()))
+            tab.add_class(name)
+            tab.choose(f"Add photos of {name}", sorted((train / name).iterdir()))
+            tab.card(name).get_by_text("6 photos").wait_for()
         assert tab.page.locator("[aria-current=step]").inner_text() == "Press Learn"
         tab.learn()
         tab.page.get_by_text("of 18 photos rightly").wait_for()
@@ -61,7 +63,7 @@ def test_teach_learn_ask_correct_add_download_reload_open_and_ask_again(browser,
         assert tab.shown() == [photo["id"] for photo in kept]
 
         # Look at the evidence, and move the slider: the photo changes.
-        tab.look(0)
+        tab.look(tab.answers.first)
         slider, stage = tab.page.get_by_label("Evidence", exact=True), tab.page.locator(".stage")
         slider.fill("100")
         strong = stage.screenshot()
