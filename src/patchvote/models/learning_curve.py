@@ -63,14 +63,7 @@ def _right_of_part(voter: Any, numbers: Numbers, groups: Numbers, share: float, 
 
 
 def expected_gain(curve: Sequence[Plain]) -> float:
-    """Return the gain of accuracy to expect of twice as many photos: errors shrink again as from half to all.
-
-    Examples
-    --------
-    >>> curve = [{"photos": 10, "accuracy": 0.8}, {"photos": 20, "accuracy": 0.9}]
-    >>> round(expected_gain(curve), 3)
-    0.05
-    """
+    """Return the gain of accuracy to expect of twice as many photos: errors shrink again as from half to all."""
     before, now = 1 - curve[-2]["accuracy"], 1 - curve[-1]["accuracy"]
     return max(0.0, now * (1 - now / before)) if before > 0 else 0.0
 
@@ -79,11 +72,6 @@ def enough_sentence(curve: Sequence[Plain], classes: Mapping[str, Any], few: Seq
     """Return whether more photos would help, and of which class; without a curve, why that is not known.
 
     `classes` are those of `Scores.summary`, and of the `few`, few photos were learned from.
-
-    Examples
-    --------
-    >>> enough_sentence([], {"cat": {"images": 4, "found": 1.0}})
-    'Whether more photos would help cannot be told: 4 photos were held out, and 30 are the least.'
     """
     hardest = hardest_class(classes) if len(curve) > 1 else None
     few = [label for label in few if hardest is None or label != hardest[0]]

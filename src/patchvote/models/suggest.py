@@ -59,13 +59,6 @@ def next_labels(probability: Floats, vectors: npt.NDArray[Any], count: int, grou
     """Return the photos to label next, the most uncertain first.
 
     Each photo has a vector of length 1; of the `groups` of copies (`copy_groups`), one photo is enough.
-
-    Examples
-    --------
-    >>> probability = np.array([[0.5, 0.5], [0.51, 0.49], [0.55, 0.45], [0.99, 0.01]])
-    >>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    >>> next_labels(probability, vectors, 2).tolist()
-    [0, 2]
     """
     doubt = uncertainty(probability)
     order = np.argsort(-doubt, kind="stable")

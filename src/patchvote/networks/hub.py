@@ -54,11 +54,7 @@ _PIXELS = {
 
 @dataclasses.dataclass(frozen=True)
 class HubName:
-    """The parts of the name of a network on the hub; the revision, a branch, tag or commit, may be empty.
-
-    >>> HubName.parse("hf:owner/net@v1/onnx/model.onnx?size=256")
-    HubName(repository='owner/net', revision='v1', file='onnx/model.onnx', options={'size': '256'})
-    """
+    """The parts of the name of a network on the hub; the revision, a branch, tag or commit, may be empty."""
 
     repository: str
     revision: str = ""

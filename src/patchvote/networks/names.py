@@ -29,11 +29,7 @@ _MAX_JOINED = 8  # each network takes memory, and processes every photo
 
 @dataclasses.dataclass(frozen=True)
 class NetworkName:
-    """The parts of the name of one network; absent parts are empty.
-
-    >>> NetworkName.parse("torchvision:vgg16@fc7?weights=vgg.safetensors")
-    NetworkName(engine='torchvision', what='vgg16', layer='fc7', options={'weights': 'vgg.safetensors'})
-    """
+    """The parts of the name of one network; absent parts are empty."""
 
     engine: str
     what: str = ""
@@ -150,11 +146,7 @@ def known_networks() -> dict[str, KnownNetwork]:
 
 
 def full_name(name: str) -> str | None:
-    """Return the full name that a short one of our table stands for, with its options, or None.
-
-    >>> full_name("convnext-tiny?size=256")
-    'hf:Xenova/convnext-tiny-224@main/onnx/model.onnx?size=256'
-    """
+    """Return the full name that a short one of our table stands for, with its options, or None."""
     short, _, options = name.partition("?")
     network = known_networks().get(short)
     if network is None:

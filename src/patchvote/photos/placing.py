@@ -217,13 +217,7 @@ def _link_new(source: Path, target: Path) -> None:
 
 
 def folder_name(label: str) -> str:
-    r"""Return a name for the folder of a class: the class itself, with unsafe characters as percent and hexadecimals.
-
-    Examples
-    --------
-    >>> folder_name("Straße 桜"), folder_name("../x"), folder_name("a\0b"), folder_name("CON")
-    ('Straße 桜', '%2E.%2Fx', 'a%00b', '%43ON')
-    """
+    """Return a name for the folder of a class: the class itself, with unsafe characters in hexadecimals."""
     name = _UNSAFE.sub(_escape, label)
     name = "".join(character if printable(character) == character else _escape(character) for character in name)
     name = _UNSAFE_ENDS.sub(_escape, name)
@@ -241,25 +235,13 @@ def kept_name(stem: str) -> str:
 
 
 def folder_names(labels: Iterable[str], reserved: Iterable[str] = ()) -> Mapping[str, str]:
-    """Return a name for the folder of each class: none is one of those reserved, and no two are the same.
-
-    Examples
-    --------
-    >>> folder_names(["cat", "Cat", "None of these"], ["none of these"])
-    {'cat': 'cat', 'Cat': 'Cat (2)', 'None of these': 'None of these (2)'}
-    """
+    """Return a name for the folder of each class: none is one of those reserved, and no two are the same."""
     classes = list(dict.fromkeys(labels))
     return dict(zip(classes, file_names(map(folder_name, classes), reserved), strict=True))
 
 
 def file_names(names: Iterable[str], reserved: Iterable[str] = ()) -> list[str]:
-    """Return names with numbers, so that no two are the same even where case does not count.
-
-    Examples
-    --------
-    >>> file_names(["1-evidence", "2-evidence", "1-evidence", "1-Evidence"])
-    ['1-evidence', '2-evidence', '1-evidence (2)', '1-Evidence (3)']
-    """
+    """Return names with numbers, so that no two are the same even where case does not count."""
     taken = {_same_name(name) for name in reserved}
     last: dict[str, int] = {}  # the last number that a name got, so that no number is tried twice
     different = []

@@ -76,9 +76,6 @@ def int8_product(matrix: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any]], npt.N
     It is two to three times as fast as in floating point, and may be called from several threads at once; each call
     runs on the thread of its caller. Rows have 7 bits (-63 to 63), the matrix has 8 (-127 to 127): with 8 in both,
     processors without VNNI could overflow when they add pairs of products.
-
-    >>> int8_product(np.array([[127, 1], [0, -127]]))(np.array([[63, -63]]))
-    array([[7938, 8001]], dtype=int32)
     """
     from onnx import TensorProto, helper, numpy_helper
 

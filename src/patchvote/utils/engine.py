@@ -86,21 +86,13 @@ class TeamEngine(Protocol):
 
 
 def tasks_of(count: int, per_task: int, workers: int) -> list[list[int]]:
-    """Divide the numbers of `count` items into tasks of equal size, at least two per worker where there are enough.
-
-    >>> tasks_of(10, per_task=4, workers=1), tasks_of(4, per_task=64, workers=2)
-    ([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], [[0], [1], [2], [3]])
-    """
+    """Divide the numbers of `count` items into tasks of equal size, at least two per worker where there are enough."""
     size = max(1, min(per_task, math.ceil(count / (2 * workers))))
     return [list(range(start, min(start + size, count))) for start in range(0, count, size)]
 
 
 def in_order(results: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-    """Yield results that come in any order in the order of their numbers, each as soon as those before it are there.
-
-    >>> list(in_order(iter([(1, "b"), (0, "a"), (2, "c")])))
-    ['a', 'b', 'c']
-    """
+    """Yield results that come in any order in the order of their numbers, each as soon as those before it are there."""
     waiting: dict[int, Any] = {}
     following = 0
     for number, result in results:

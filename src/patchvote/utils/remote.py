@@ -28,13 +28,7 @@ _BLOCK = 1 << 20  # bytes that are read ahead: a photo, or a few bags
 
 
 def place(path: str | os.PathLike[str]) -> Path:
-    """Return a path as a `Path`: remote if it begins with a protocol, local otherwise.
-
-    Examples
-    --------
-    >>> place("photos/cats"), str(place("s3://bucket/cats") / "1.jpg")
-    (PosixPath('photos/cats'), 's3://bucket/cats/1.jpg')
-    """
+    """Return a path as a `Path`: remote if it begins with a protocol, local otherwise."""
     if isinstance(path, RemotePath):
         return path
     match = _URL.match(str(path)) if isinstance(path, str) else None

@@ -68,13 +68,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def printable(text: object) -> str:
-    r"""Return text that a terminal shows as it is, on one line.
-
-    Examples
-    --------
-    >>> printable("a\x1b[2Jb\nc"), printable("Straße 桜 👩‍🌾")
-    ('a\\x1b[2Jb\\nc', 'Straße 桜 👩‍🌾')
-    """
+    r"""Return text that a terminal shows as it is, on one line."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
@@ -101,13 +95,7 @@ def _csv_line(values: Iterable[Any]) -> str:
 
 
 def cell(value: Any) -> Any:
-    r"""Return a value without formulas for a spreadsheet (as OWASP advises) and without control codes for a terminal.
-
-    Examples
-    --------
-    >>> cell('=HYPERLINK("http://example.com")'), cell("a=b"), cell(-0.5), cell("a;=1;b")
-    ('\'=HYPERLINK("http://example.com")', 'a=b', -0.5, "a;'=1;b")
-    """
+    """Return a value without formulas for a spreadsheet (as OWASP advises), or control codes for a terminal."""
     value = "" if value is None else value
     return _FORMULA.sub(r"\1'", printable(value)) if isinstance(value, str) else value
 

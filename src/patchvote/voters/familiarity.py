@@ -51,19 +51,7 @@ SETTINGS = record({"rejection": number(0, 1)})  # in the header of its file
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Familiarity:
-    """What is needed to compare photos with those of known classes.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> photos, numbers = rng.random((40, 3)) + np.eye(3)[[0, 1] * 20], np.array([0, 1] * 20)
-    >>> vectors = photos / np.linalg.norm(photos, axis=1, keepdims=True)
-    >>> sure = np.array([[0.9, 0.1], [0.1, 0.9]])[numbers]
-    >>> familiarity, _ = Familiarity.learned(vectors, numbers, np.arange(40), np.arange(40), sure)
-    >>> known, stranger = vectors[:1], np.array([[0.1, 0.1, 1.0]])
-    >>> [round(float(familiarity.of(sure[:1], photo)[0]), 1) for photo in (known, stranger)]
-    [0.3, 0.0]
-    """
+    """What is needed to compare photos with those of known classes."""
 
     means: npt.NDArray[Any]  # mean vector of the photos of each class
     counts: Numbers  # of the photos of each class
@@ -131,10 +119,6 @@ class Familiarity:
 
         A new photo of a known class is equally likely to come before, between or after n held-out ones. So the share at
         the strangest is 1 / (n + 1), at the second strangest 2 / (n + 1), and so on.
-
-        >>> four = Familiarity(np.zeros((2, 1)), np.ones(2, int), np.ones((2, 2)), np.array([0.0, 1, 2, 3]))
-        >>> four.share(np.array([-1.0, 2.0, 2.5, 3.0, 10.0])).round(3).tolist()
-        [0.8, 0.4, 0.3, 0.2, 0.0]
         """
         count = len(self.held_out)
         shares = np.interp(strangeness, self.held_out, np.arange(count, 0, -1) / (count + 1))

@@ -83,13 +83,6 @@ def doubtful_labels(probability: Floats, labels: Numbers) -> tuple[Numbers, Numb
     """Return the photos whose labels are contradicted, the surest first, and the class that each looks like.
 
     Rows of NaN of the held-out probabilities are passed over.
-
-    Examples
-    --------
-    >>> probability = np.array([[0.99, 0.01], [0.98, 0.02], [0.01, 0.99], [0.03, 0.97]])
-    >>> photos, classes = doubtful_labels(probability, np.array([0, 1, 1, 1]))
-    >>> photos.tolist(), classes.tolist()
-    ([1], [0])
     """
     doubts, others = label_doubts(probability, labels)
     order = np.argsort(-doubts, kind="stable")
@@ -168,13 +161,7 @@ def outliers_of(held_out: HeldOut, vectors: npt.NDArray[Any], groups: Numbers) -
 
 
 def outliers(unlike: Floats) -> Numbers:
-    """Return the photos of a large collection that are unlike all others, the least alike first; NaN is passed over.
-
-    Examples
-    --------
-    >>> outliers(np.r_[np.linspace(1, 2, 30), 50, np.nan]).tolist()
-    [30]
-    """
+    """Return the photos of a large collection that are unlike all others, the least alike first; NaN is passed over."""
     known = np.flatnonzero(unlike > 0)
     if len(known) < _FEWEST_OF_MANY:
         return np.zeros(0, np.int64)
