@@ -90,11 +90,10 @@ class RemotePath(type(Path())):  # type: ignore[misc]
     def iterdir(self) -> Iterator[Self]:
         """Yield the files and folders in this folder; none if it does not exist: object stores have no folders."""
         names: list[str] = []
-        with _os_errors(self), contextlib.suppress(FileNotFoundError):
-            names = self._files.ls(str(self), detail=False)
-        here = self._files._strip_protocol(str(self)).rstrip("/")
+        with contextlib.suppress(FileNotFoundError):
+            names = self._call("ls", detail=False)
         names = [name.rstrip("/") for name in names]  # some object stores have an entry of the folder itself
-        yield from (self / name.rpartition("/")[2] for name in names if name != here)
+        yield from (self / name.rpartition("/")[2] for name in names if name != self._place)
 
     def glob(self, pattern: str, **_: Any) -> Iterator[Self]:
         """Yield the files of this folder whose names match the pattern; folders below are not searched."""
@@ -102,50 +101,43 @@ class RemotePath(type(Path())):  # type: ignore[misc]
 
     def walk_files(self) -> list[Self]:
         """Return all files in this folder and those below, in order of name."""
-        with _os_errors(self):
-            names = self._files.find(str(self))
-        start = len(self._files._strip_protocol(str(self)).rstrip("/")) + 1
-        return sorted((self / name[start:] for name in names), key=lambda path: path.parts)
+        names = self._call("find")
+        return sorted((self / name[len(self._place) + 1 :] for name in names), key=lambda path: path.parts)
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Make a folder where the file system has folders; object stores need none."""
-        with _os_errors(self), contextlib.suppress(FileExistsError):
-            if not self.is_dir() and len(self.parts) > 2:  # a bucket is not made by writing into it
-                self._files.makedirs(str(self), exist_ok=True)
+        if not self.is_dir() and len(self.parts) > 2:  # a bucket is not made by writing into it
+            with contextlib.suppress(FileExistsError):
+                self._call("makedirs", exist_ok=True)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove a file."""
-        with contextlib.suppress(*[FileNotFoundError] * missing_ok), _os_errors(self):
-            self._files.rm_file(str(self))
+        with contextlib.suppress(*[FileNotFoundError] * missing_ok):
+            self._call("rm_file")
 
     def rename(self, target: Any) -> Self:
         """Give a file another name; an object store copies it."""
-        with _os_errors(self):
-            self._files.mv(str(self), str(target))
+        self._call("mv", str(target))
         return type(self)(*target.parts)
 
     def open_bytes(self) -> io.BufferedReader:
         """Open the file for reading bytes; it can seek."""
-        with _os_errors(self):
-            if self.is_dir():
-                raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(self))
-            file = self._files.open(str(self), "rb", block_size=_BLOCK)
-            if isinstance(file, io.BytesIO):  # memory:// hands out one object, whose position all readers would share
-                file = io.BytesIO(file.getvalue())
-            return io.BufferedReader(file)
+        if self.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(self))
+        file = self._call("open", "rb", block_size=_BLOCK)
+        # memory:// hands out one object, whose position all readers would share.
+        return io.BufferedReader(io.BytesIO(file.getvalue()) if isinstance(file, io.BytesIO) else file)
 
     def write(self, content: bytes) -> None:
         """Write a file in one call, which object stores make visible when it is complete."""
-        with _os_errors(self):
-            self._files.pipe_file(str(self), content)
+        self._call("pipe_file", content)
 
     @property
-    def _files(self) -> Any:
-        return _file_system(self.parts[0].rstrip(":"))
+    def _place(self) -> str:
+        return str(self._call("_strip_protocol")).rstrip("/")
 
     def _info(self) -> dict[str, Any]:
-        with _os_errors(self):
-            return dict(self._files.info(str(self)))
+        return dict(self._call("info"))
 
     def _kind(self) -> str | None:
         try:
@@ -153,32 +145,28 @@ class RemotePath(type(Path())):  # type: ignore[misc]
         except FileNotFoundError:
             return None
 
+    def _call(self, method: str, *more: Any, **options: Any) -> Any:
+        """Call a method of the file system for this path; what its library raises becomes an `OSError`."""
+        try:
+            return getattr(_file_system(self.parts[0].rstrip(":")), method)(str(self), *more, **options)
+        except (OSError, PatchvoteError):
+            raise
+        except (
+            Exception
+        ) as error:  # libraries of file systems have errors of their own
+            raise OSError(errno.EIO, f"{type(error).__name__}: {error}", str(self)) from error
+
 
 @functools.cache
 def _file_system(protocol: str) -> Any:
     try:
         import fsspec
-    except ImportError:
-        raise PatchvoteError(
-            f"{protocol}:// needs fsspec, which is not installed: pip install 'patchvote[remote]', and the package of "
-            "the file system, such as s3fs or gcsfs."
-        ) from None
-    try:
+
         # Without a cache of listings: other processes write to the same folders.
         return fsspec.filesystem(protocol, use_listings_cache=False)
     except (ImportError, ValueError) as error:
-        raise PatchvoteError(f"{protocol}:// cannot be read or written: {error}") from None
-
-
-@contextlib.contextmanager
-def _os_errors(path: RemotePath) -> Iterator[None]:
-    """Turn every error of a file system's library into an `OSError`, as local files raise."""
-    try:
-        yield
-    except (OSError, PatchvoteError):
-        raise
-    except Exception as error:  # libraries of file systems have errors of their own, such as for missing credentials
-        raise OSError(errno.EIO, f"{type(error).__name__}: {error}", str(path)) from error
+        how = "pip install 'patchvote[remote]', and the package of the file system, such as s3fs or gcsfs"
+        raise PatchvoteError(f"{protocol}:// cannot be read or written: {error}. It needs: {how}.") from None
 
 
 def _seconds(info: dict[str, Any]) -> float:
