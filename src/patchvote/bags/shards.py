@@ -27,7 +27,7 @@ import numpy.typing as npt
 from ..errors import DamagedShardError, PatchvoteError, StoreError
 from ..utils.arrays import Moments, to_float32
 from ..utils.files import open_regular, write_atomically
-from ..utils.tensors import Place, checksum, content_of, header_bytes, header_of, read_header, read_rows
+from ..utils.tensors import Place, checksum, content_of, header_bytes, header_of, read_arrays, read_header, read_rows
 from .bags import Bags
 from .recipe import Recipe
 
@@ -100,10 +100,7 @@ class Shard:
                 metadata, places = read_header(file)
                 header = header_bytes(file)
                 _check_header(path, metadata, places)
-                arrays: dict[str, npt.NDArray[Any]] = {
-                    name: read_rows(file, places[name], 0, np.empty(places[name].shape, places[name].dtype))
-                    for name in ("offsets", "checks", "moments")
-                }
+                arrays = read_arrays(file, {name: places[name] for name in ("offsets", "checks", "moments")})
             checks = arrays["checks"].view(np.uint64)
             if check_of([header, *(arrays[name] for name in _COVERED)]) != checks[0]:
                 raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
@@ -151,7 +148,7 @@ class Shard:
                         )
                     if stored is not bag.values:
                         to_float32(stored, bag.values)
-        except (EOFError, OSError) as error:
+        except (ValueError, OSError) as error:
             raise StoreError(f"{self.path} can no longer be read: {error}. Was the store moved or changed?") from error
 
 

@@ -31,10 +31,9 @@ from ..utils.tensors import (
     checksum,
     content_of,
     contents,
-    empty,
-    fill,
     header_of,
     parse,
+    read_arrays,
     read_header,
 )
 from ..voters.familiarity import ARRAYS, SETTINGS, Familiarity
@@ -104,8 +103,8 @@ def read_model(path: str | Path) -> Model:
         known = known_arrays(scorer)
         wanted = {name: places[name] for name in known if name in places}
         _check_places(wanted, known)
-        arrays = empty(wanted)
-        computed = checksum(itertools.chain(fill(file, wanted, arrays), [metadata[_KEY].encode()]))
+        arrays = read_arrays(file, wanted)
+        computed = checksum(itertools.chain(contents(arrays), [metadata[_KEY].encode()]))
     if computed != metadata.get(_CHECKSUM):
         raise ModelError(
             f"{path} is damaged: its content does not have the checksum that it was written with. Take it from a "

@@ -151,9 +151,7 @@ class RemotePath(type(Path())):  # type: ignore[misc]
             return getattr(_file_system(self.parts[0].rstrip(":")), method)(str(self), *more, **options)
         except (OSError, PatchvoteError):
             raise
-        except (
-            Exception
-        ) as error:  # libraries of file systems have errors of their own
+        except Exception as error:  # libraries of file systems have errors of their own
             raise OSError(errno.EIO, f"{type(error).__name__}: {error}", str(self)) from error
 
 

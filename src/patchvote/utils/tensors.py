@@ -1,8 +1,8 @@
 """Write safetensors files from parts of arrays, read them without trusting them, and compute checksums.
 
 The size of the header is limited before it is parsed, and arrays must lie where the header says, one behind the other.
-Blocks are still in the processor's cache when their checksum is computed. The safetensors library copies each array
-twice, maps files (a file that somebody shortens would end the process), and has no checksum.
+The safetensors library copies each array twice, maps files (a file that somebody shortens would end the process), and
+has no checksum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import xxhash
 
 from .schema import brief, listed, record, text, whole
 
-_BLOCK = 1 << 20  # bytes read at once; few enough to stay in cache between reading and hashing
 _MAX_HEADER = 1 << 26  # bytes of the header; enough for the names and counts of a million photos
 _MAX_VALUES = 1 << 20  # values in the header; parsing and checking these takes less than a second
 
@@ -42,7 +41,7 @@ def checksum(parts: Iterable[bytes | npt.NDArray[Any]]) -> str:
 def contents(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | npt.NDArray[Any]]:
     """Yield what a checksum of arrays covers: name, type, shape and values of each."""
     for name in sorted(arrays):
-        yield _description(name, arrays[name])
+        yield f"{name} {arrays[name].dtype.name} {arrays[name].shape} ".encode()
         yield arrays[name]
 
 
@@ -54,11 +53,6 @@ class Place:
     shape: tuple[int, ...]
     start: int
     stop: int
-
-
-def _description(name: str, array: npt.NDArray[Any] | Place) -> bytes:
-    dtype = array.dtype if isinstance(array, Place) else array.dtype.name
-    return f"{name} {dtype} {array.shape} ".encode()
 
 
 def header_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]], metadata: Mapping[str, str]) -> bytes:
@@ -143,32 +137,12 @@ def _place(name: str, entry: Any, first: int) -> Place:
     return Place(dtype or entry["dtype"], shape, first + start, first + stop)
 
 
-def empty(places: Mapping[str, Place]) -> dict[str, npt.NDArray[Any]]:
-    """Return uninitialised arrays for some places of a file; `ValueError` for a type that no model has."""
+def read_arrays(file: io.BufferedReader, places: Mapping[str, Place]) -> dict[str, npt.NDArray[Any]]:
+    """Read arrays from a file; `ValueError` for a type that patchvote does not write."""
     for name, place in places.items():
         if place.dtype not in _NAMES or place.dtype == "uint8":
             raise ValueError(f"the array {brief(name)} has the unsupported type {brief(place.dtype)}")
-    return {name: np.empty(place.shape, place.dtype) for name, place in places.items()}
-
-
-def fill(
-    file: io.BufferedReader, places: Mapping[str, Place], arrays: Mapping[str, npt.NDArray[Any]]
-) -> Iterator[bytes | npt.NDArray[np.uint8]]:
-    """Read arrays from a file, and yield what `contents` yields of them block by block, as soon as it is read.
-
-    Places without an array are read as well, since a checksum covers them, but their bytes are not kept.
-    """
-    for name, place in sorted(places.items()):
-        yield _description(name, place)
-        file.seek(place.start)
-        data = arrays[name].reshape(-1).view(np.uint8) if name in arrays else None
-        passing = np.empty(_BLOCK if data is None else 0, np.uint8)
-        for start in range(0, place.stop - place.start, _BLOCK):
-            size = min(_BLOCK, place.stop - place.start - start)
-            block = passing[:size] if data is None else data[start : start + size]
-            if file.readinto(block.data) != len(block):
-                raise ValueError("it became shorter while it was read")
-            yield block
+    return {name: read_rows(file, place, 0, np.empty(place.shape, place.dtype)) for name, place in places.items()}
 
 
 def header_bytes(file: io.BufferedReader) -> bytes:
@@ -179,7 +153,7 @@ def header_bytes(file: io.BufferedReader) -> bytes:
 
 
 def read_rows(file: io.BufferedReader, place: Place, first: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Fill `rows` with consecutive rows of an array, from the row `first` on; `EOFError` where the file ends before.
+    """Fill `rows` with consecutive rows of an array, from the row `first` on; `ValueError` where the file ends before.
 
     The file's buffer, one more copy, is bypassed.
     """
@@ -188,6 +162,6 @@ def read_rows(file: io.BufferedReader, place: Place, first: int, rows: npt.NDArr
     while rest:
         count = file.raw.readinto(rest)
         if not count:
-            raise EOFError("the file has become shorter")
+            raise ValueError("the file has become shorter")
         rest = rest[count:]
     return rows

@@ -21,7 +21,7 @@ from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.files import open_regular, write_file
 from ..utils.remote import RemotePath
-from ..utils.tensors import checksum, contents, empty, fill, read_header
+from ..utils.tensors import checksum, contents, read_arrays, read_header
 from .minibatches import Floats, Numbers, TrainingData
 from .ml3 import Stoml3
 
@@ -190,9 +190,9 @@ class Checkpoint:
         try:
             with open_regular(self.path) as file:
                 metadata, places = read_header(file)
-                arrays = empty(places)
+                arrays = read_arrays(file, places)
                 texts = {name: metadata[name] for name in (_MARK, _STATE)}
-                computed = checksum([*fill(file, places, arrays), json.dumps(texts).encode()])
+                computed = checksum([*contents(arrays), json.dumps(texts).encode()])
         except OSError as error:
             raise PatchvoteError(f"{self.path} cannot be read: {error.strerror or error}.") from error
         except (ValueError, KeyError) as error:
