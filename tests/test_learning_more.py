@@ -44,13 +44,6 @@ def learn_more(voter: SNBNL, bags, labels, seen=()) -> None:
     voter.learn_more(Bags.of(bags), np.array(labels), dict(seen), np.random.default_rng(0))
 
 
-def test_a_model_without_memory_says_that_it_cannot_learn_more_and_a_new_fit_forgets_it():
-    voter = learned().fit(IMAGES, ["cow"] * 6 + LABELS[6:])
-    voter.scorer().check_all()
-    with pytest.raises(PatchvoteError, match="cannot learn more"):
-        learn_more(voter, MORE, NEW)
-
-
 def test_balanced_classes_old_and_new_have_the_same_weight_when_more_is_learned(monkeypatch):
     voter = learned(class_weight="balanced")
     read, weights = SNBNL._training_data, []
@@ -77,8 +70,11 @@ def test_old_and_new_descriptors_are_remembered_in_proportion_to_how_many_were_s
     assert np.bincount(voter.memory_class_).tolist() == [6, 8, 8]
 
 
-def test_descriptors_beyond_float16_are_remembered_as_they_are():
+def test_descriptors_beyond_float16_are_remembered_and_what_a_new_fit_forgets_is_no_more_learned_from():
     voter = learned(1e5)
     learn_more(voter, [1e5 * bag for bag in MORE], NEW)
     voter.scorer().check_all()
     assert voter.memory_values_.max() > 1e5
+    voter.fit(IMAGES, ["cow"] * 6 + LABELS[6:]).scorer().check_all()
+    with pytest.raises(PatchvoteError, match="cannot learn more"):
+        learn_more(voter, MORE, NEW)

@@ -31,14 +31,12 @@ print(len(patchvote.Extractor()(numpy.zeros((64, 64, 3), numpy.uint8))))
 
 def test_importing_and_help_load_no_heavy_module():
     code = """
-import sys
+import contextlib, sys
 import patchvote
-sys.argv = ["patchvote", "--help"]
 from patchvote.cli import make_app
-try:
+sys.argv = ["patchvote", "--help"]
+with contextlib.suppress(SystemExit):
     make_app()()
-except SystemExit:
-    pass
 heavy = ("numpy", "sklearn", "torch", "ray", "onnx", "onnxruntime", "PIL")
 print("loaded:", [name for name in heavy if name in sys.modules])
 """
