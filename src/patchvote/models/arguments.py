@@ -54,9 +54,8 @@ def check_known(classes: Sequence[str], photos: Iterable[Photo], strangers: Iter
     labels, others = ({str(one.label) for one in found if one.label is not None} for found in (photos, strangers))
     if unknown := sorted(labels - set(classes)):
         raise PatchvoteError(
-            f"the model does not know {_quoted(unknown)}.{nearest(unknown[0], classes)} "
-            "`patchvote add` teaches it new classes; `patchvote evaluate --unknown DIR` measures how many photos "
-            "of other classes, in a folder of their own, are rejected."
+            f"the model does not know {_quoted(unknown)}.{nearest(unknown[0], classes)} `patchvote add` teaches it new "
+            "classes; `patchvote evaluate --unknown DIR` measures how many photos of other classes are rejected."
         )
     if known := sorted(others & set(classes)):
         raise PatchvoteError(

@@ -7,9 +7,7 @@ import re
 from ...utils.terminal import counted, printable, some
 from ..about import About, Plain
 from ..model import Model
-from ..scores import interval
 
-_MANY_HELD_OUT = 1000  # held-out photos from which a share of 5 % is known to a point or so
 FEW = 10  # photos of a class below which what is said of it is rough, and with which one begins to add photos
 
 
@@ -132,61 +130,36 @@ def rejection_sentence(scores: Plain | None) -> str | None:
     """Return a sentence on the held-out photos that are rejected, if their number is known."""
     if not scores or "rejected_right" not in scores:
         return None
-    rejected = scores.get("rejected", 0)
-    if not rejected:
-        return 'None of them would be rejected as "none of these".'
-    return (
-        f'{rejected:,} of them would be rejected as "none of these"; '
-        f"{likeliest_is(scores['rejected_right'], rejected)}."
-    )
-
-
-def likeliest_is(right: int, rejected: int) -> str:
-    """Return in words for how many of the rejected photos the likeliest class is right."""
-    if rejected == 1:
-        return f"the likeliest class is {'right' if right else 'wrong'} for this photo"
-    count = "none" if not right else "all" if right == rejected else f"{right:,}"
-    return f"the likeliest class is right for {count} of these photos"
+    rejected, right = scores.get("rejected", 0), scores["rejected_right"]
+    of_these = f"; the likeliest class is right for {right:,} of these" if rejected else ""
+    return f'{f"{rejected:,}" if rejected else "None"} of them would be rejected as "none of these"{of_these}.'
 
 
 def limits(model: Model) -> list[str]:
     """Return sentences on the limits of a model."""
-    about = model.about
-    sentences = [
+    return [
         "It knows its classes and nothing else. A photo of something else gets one of their names, or "
         f'"none of these": it rejects {rejects(model)}.',
         "Photos from another camera, place or time may be classified less accurately than photos like those it has seen"
         + ("." if not model.scorer.adapts else "; `fit --target` and `predict --adapt` make up for much of that."),
         *few_sentences(model),
-        *copies_sentences(about.copies),
-        *cut_sentences(about.cut),
+        *copies_sentences(model.about.copies),
+        *cut_sentences(model.about.cut),
     ]
-    if about.adapted:
-        sentences.append(
-            "It was adapted to other photos than those its accuracy was measured on; `patchvote evaluate` measures it "
-            "on labelled photos of that kind."
-        )
-    if about.added:
-        sentences.append("Photos were added after the accuracy was measured; `patchvote evaluate` measures it anew.")
-    return sentences
 
 
 def rejects(model: Model) -> str:
     """Return in words which photos a model rejects as "none of these"."""
-    if model.familiarity is None and model.threshold <= 0 and model.about.adapted:
-        return "no photo: it was adapted on condition that all photos show its classes"
-    if model.familiarity is None and model.threshold <= 0:
-        return "no photo: none was held out that would tell what is strange, so each gets one of its classes"
     if model.familiarity is None:
-        return f"photos whose likeliest class has a probability below {model.threshold:.2f}"
-    rejection, held_out = model.familiarity.rejection, len(model.familiarity.held_out)
-    share = f"{100 * rejection:g} %"
-    low, high = interval(round(rejection * held_out), held_out)
-    rough = f" (with {counted(held_out, 'photo')} held out, {100 * low:.0f} to {100 * high:.0f} %)"
+        if model.threshold > 0:
+            return f"photos whose likeliest class has a probability below {model.threshold:.2f}"
+        adapted = "it was adapted on condition that all photos show its classes"
+        return f"no photo: {adapted if model.about.adapted else 'none was held out that would tell what is strange'}"
+    share = f"{100 * model.familiarity.rejection:g} %"
     return (
         f"photos that look stranger than all but {share} of the photos of its classes that were held out, and so about "
-        f"{share} of photos like those it learned from{rough if rejection and held_out < _MANY_HELD_OUT else ''}; more "
-        "of photos unlike these: of another camera or place, or of a class of which it has seen few"
+        f"{share} of photos like those it learned from; more of photos unlike these: of another camera or place, or of "
+        "a class of which it has seen few"
     )
 
 
@@ -194,11 +167,10 @@ def copies_sentences(copies: Plain | None) -> list[str]:
     """Return sentences on photos that look alike, copies among them, and on those in several classes."""
     if not copies:
         return []
-    groups = "; ".join(" ~ ".join(names) for names in copies["examples"])
+    groups = "; ".join([*map(" ~ ".join, copies["examples"]), *["…"] * (copies["groups"] > len(copies["examples"]))])
     sentences = [
         f"{copies['photos']:,} photos look alike (copies, or nearly), in {counted(copies['groups'], 'group')}; "
-        f"such photos were held out together ({groups}"
-        f"{'; …' * (copies['groups'] > len(copies['examples']))})."
+        f"such photos were held out together ({groups})."
     ]
     if mixed := copies["in_several_classes"]:
         examples = copies["examples_in_several_classes"]
