@@ -108,8 +108,8 @@ def _scores_lines(scores: Scores) -> list[str]:
     if rejected := int(scores.rejected.sum()):
         named = "none" if math.isnan(scores.accuracy_of_named) else f"{100 * scores.accuracy_of_named:.1f} %"
         lines.append(
-            f'{rejected:,} would be rejected as "none of these", which the figures above ignore; the likeliest class is '
-            f"right for {scores.rejected_right:,} of these. Of the other {len(scores) - rejected:,}, {named} were "
+            f'{rejected:,} would be rejected as "none of these", which the figures above ignore; the likeliest class '
+            f"is right for {scores.rejected_right:,} of these. Of the other {len(scores) - rejected:,}, {named} were "
             "classified correctly."
         )
     if (strangers := scores.strangers) is not None:

@@ -27,7 +27,7 @@ class Sorter:
         self._placer, self._how = Placer(root, how), how
         self._folders = dict(folder_names(classes, [NONE]))
         self._counts: collections.Counter[str] = collections.Counter()
-        self._there = self._elsewhere = 0  # photos that were there already, or in another folder from an earlier run
+        self._there = 0  # photos that were there already
         self._seen: set[Path] = set()
         self.failed: list[PhotoError] = []
 
@@ -37,7 +37,6 @@ class Sorter:
             return
         self._seen.add(source)
         folder = NONE if answer.rejected else self._folders[answer.likeliest]
-        self._elsewhere += self._placer.is_elsewhere(source, folder)  # before a photo is moved
         if self._placer.put(source, folder) is None:
             self._there += 1
         else:
@@ -71,9 +70,4 @@ class Sorter:
         counts = [f"{folder} {count:,}" for folder, count in self._counts.most_common()]
         where = f": {some(counts, _SHOWN)}" if counts else ""
         before = f"; {counted(self._there, 'was', 'were')} there already" if self._there else ""
-        root = self._placer.root
-        sentence = f"{self._how} {counted(self._counts.total(), 'photo')} into {root}{where}{before}"
-        if self._elsewhere:
-            photos = counted(self._elsewhere, "photo is", "photos are")
-            sentence += f". {photos} in another folder of {root} as well, from an earlier run with other answers."
-        return sentence
+        return f"{self._how} {counted(self._counts.total(), 'photo')} into {self._placer.root}{where}{before}"

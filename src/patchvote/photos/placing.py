@@ -13,12 +13,10 @@ every system, differs from all others even where case does not count, and is tha
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import enum
 import errno
 import filecmp
-import functools
 import hashlib
 import itertools
 import os
@@ -100,22 +98,6 @@ class Placer:
                 move_new(source, path)
                 return path
         return None
-
-    @functools.cached_property
-    def _before(self) -> dict[str, list[Path]]:
-        """Files in folders directly below the root, by name, from before the first photo is put."""
-        before: dict[str, list[Path]] = collections.defaultdict(list)
-        for path in self.root.glob("*/*"):
-            before[path.name].append(path)
-        return before
-
-    def is_elsewhere(self, source: Path, folder: str) -> bool:
-        """Whether a photo, its copy or a link to it is in another folder directly below the root, from before.
-
-        Asked before the first photo is put, so that what this object puts there does not count.
-        """
-        others = self._before.get(source.name, ())
-        return any(_is_same(source, path) for path in others if path.parent.name != folder)
 
 
 def _is_same(source: Path, path: Path) -> bool:
