@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..protocol import Protocol, Setting
-from ..results import Results
+from ..results import Results, Run
 from ..voters import parse_voter, title, voter_kind
 
 Row = dict[str, Any]
@@ -99,19 +99,23 @@ def domains(
 
     `adapted` rows are those of voters that see the test photos without labels.
     """
-    rows = [row for row in summarise(protocol, results) if row["setting"] == setting.name and row["network"] == NETWORK]
     table = []
     for voter in protocol.voters:
         if voter_kind(voter).adapts != adapted:
             continue
         figures = [protocol.figure(setting.name, voter, pair) for pair in setting.main]
-        paper = [figure[0] for figure in figures if figure]
-        ours = {row["pair"]: row for row in rows if (row["voter"], row["recipe"]) == (voter, recipe)}
-        means = [ours[pair]["mean"] for pair in setting.main if pair in ours]
-        splits = min((ours[pair]["splits"] for pair in setting.main if pair in ours), default=0)
-        for name, values in ((f"{title(voter)}, paper", paper), (f"{title(voter)} ({splits})", means)):
-            if len(values) == len(setting.main):
-                table.append([name, *(f"{value:.1f}" for value in values), f"{np.mean(values):.2f}"])
+        stored = results.read(Run(protocol.name, setting.name, voter, recipe, NETWORK)) or {"cells": []}
+        by_pair: dict[str, dict[int, float]] = {pair: {} for pair in setting.main}
+        for cell in stored["cells"]:
+            by_pair.get(cell["pair"], {})[cell["split"]] = cell["accuracy"]
+        common = set.intersection(*(set(one) for one in by_pair.values() if one), set(range(1, setting.splits + 1)))
+        ours = [float(np.mean([one[split] for split in common])) if one else None for one in by_pair.values()]
+        paper = [figure[0] if figure else None for figure in figures]
+        for name, values in ((f"{title(voter)}, paper", paper), (f"{title(voter)} ({len(common)})", ours)):
+            known = [value for value in values if value is not None]
+            average = f"{np.mean(known):.2f}" if len(known) == len(values) else ""
+            if known:
+                table.append([name, *("" if value is None else f"{value:.1f}" for value in values), average])
     return markdown(["voter (splits)", *(_arrow(pair) for pair in setting.main), "average"], table)
 
 
