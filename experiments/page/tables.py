@@ -62,9 +62,12 @@ def default_voter(path: Path) -> str:
         count, _, what = one["name"].removeprefix("Scene-15, ").partition(" per class, ")
         if what and one["name"].startswith("Scene-15"):
             what = "accuracy" if "splits" in what else what
-            table.setdefault(count.split()[0], {})[what] = f"{one['value']:.2f}"
+            row = table.setdefault(count.split()[0], {})
+            row[what] = f"{one['value']:.2f}"
+            if one["peer"]:
+                row[f"{what}, linear SVM before"] = one["peer"].rpartition(": ")[2]
     counts = sorted(table, key=int)
-    kinds = ("accuracy", "calibration error", "left-out photos")
+    kinds = ("accuracy", "accuracy, linear SVM before", "left-out photos", "calibration error")
     return markdown(
         ["Scene-15, photos per class", *counts],
         [[kind, *(table[count].get(kind, "") for count in counts)] for kind in kinds],

@@ -3,7 +3,8 @@
 It undoes the paper's relaxation: one linear function is learned from one vector per photo, and the vote of a part is
 what the part adds to it. The vector (`bags.moments`) holds more than the mean of the bag, so that the vote of a part is
 no linear function of its features: it depends on the part's place, and a product of two features counts only in parts
-that show both. The learner (`ridge`) is kernel ridge regression on the Gram matrix of the photos.
+that show both. In other words it is second-order pooling with places, whose score divides exactly over parts. The
+learner (`ridge`) is kernel ridge regression on the Gram matrix of the photos.
 """
 
 from __future__ import annotations
