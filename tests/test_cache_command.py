@@ -47,6 +47,7 @@ def test_the_command_shows_folder_size_bound_and_content(cached, command):
     assert lines[2] == "networks   2.0 kB in 1 built network"
     record = json.loads(command("cache", "--json").out)
     assert (record["photos"], record["bound"], record["network_bytes"]) == (12, 5 * 10**9, 2000)
+    assert [(kind["mode"], kind["keeps"], kind["photos"]) for kind in record["kinds"]] == [("dense", "whole", 12)]
     assert record["bytes"] == bytes_in(cached / "mine" / "bags")
     shown = in_terminal(words("cache"), columns=60).splitlines()
     assert shown[0] == lines[0]

@@ -11,8 +11,10 @@ use: the files that were used longest ago are removed first.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import datetime
 import functools
 import hashlib
 import os
@@ -268,3 +270,19 @@ def _remove(files: Iterable[CachedFile]) -> int:
         with contextlib.suppress(OSError):  # not empty
             folder.rmdir()
     return removed
+
+
+def kinds_in(root: Path) -> list[dict[str, Any]]:
+    """Return what is in a cache for each network, recipe and way to keep bags, as plain values; the latest first."""
+    folders: dict[Path, list[CachedFile]] = collections.defaultdict(list)
+    for file in files_in(root):
+        if _BAG.fullmatch(file.path.name):
+            folders[file.path.parent].append(file)
+    kinds = []
+    for folder, files in folders.items():
+        network, mode, _ = folder.parent.name.rsplit("-", 2)
+        used = datetime.datetime.fromtimestamp(max(file.used for file in files), datetime.UTC)
+        what = {"folder": str(folder), "network": network, "mode": mode, "keeps": folder.name, "photos": len(files)}
+        size = sum(file.size for file in files)
+        kinds.append({**what, "bytes": size, "used": used.isoformat(timespec="seconds")})
+    return sorted(kinds, key=lambda kind: str(kind["used"]), reverse=True)

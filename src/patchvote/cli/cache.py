@@ -53,12 +53,13 @@ def cache(
 
 
 def _show(folder: Path | None, root: Path, where: Path, networks: dict[Path, int], as_json: bool) -> None:
-    from ..bags.cache import bound_of, files_in
+    from ..bags.cache import bound_of, files_in, kinds_in
 
     bound, files = bound_of(folder), list(files_in(root))
     size, photos, built = sum(one.size for one in files), len({one.path.stem for one in files}), sum(networks.values())
     if as_json:
         record: dict[str, Any] = {"folder": str(where), "bytes": size, "bound": bound, "photos": photos}
+        record["kinds"] = kinds_in(root)  # by network, recipe and way to keep bags
         show_json(record | {"networks": [path.name for path in networks], "network_bytes": built})
         return
     limit = "no bound" if bound is None else f"at most {bytes_text(bound)}"
