@@ -24,23 +24,6 @@ from patchvote import ImageClassifier
 GUIDE = ROOT / "docs" / "serve.md"
 
 
-def test_the_page_comes_with_etags_and_is_sent_once(tmp_path):
-    (tmp_path / "index.html").write_text("<!doctype html><title>page</title>", encoding="utf-8")
-    with client(settings(tmp_path / "data", static=tmp_path)) as home:
-        (tmp_path / "app.js").write_text("'use strict';", encoding="utf-8")
-        for path, kind in (("/", "text/html"), ("/static/app.js", "text/javascript")):
-            first = home.get(path)
-            assert (first.headers["content-type"], first.headers["cache-control"]) == (
-                f"{kind}; charset=utf-8",
-                "no-cache",
-            )
-            again = home.get(path, headers={"If-None-Match": first.headers["ETag"]})
-            assert (again.status_code, again.content) == (304, b"")
-        for path in ("/static/nothing.js", "/static/%2e%2e/index.html", "/nothing"):
-            assert "nothing at this address" in home.get(path).json()["error"]["message"]
-        assert home.get("/healthz").json()["status"] == "ok"
-
-
 def test_metrics_count_photos_requests_and_jobs(tmp_path, surfaces, surface_models):
     with client(settings(tmp_path, models=(surface_models / "surfaces.patchvote",))) as home:
         home.post("/v1/predict", files=files(surfaces["brick"][:2]))
