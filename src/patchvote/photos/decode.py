@@ -27,10 +27,11 @@ from PIL import Image, UnidentifiedImageError
 from ..errors import PhotoError
 from ..utils.files import read_bytes
 from ..utils.remote import RemotePath
-from .find import MAX_BYTES, Photo
+from .find import Photo
 from .formats import PHOTO_TYPES, how_to_read, pillow_formats
 
 MAX_PIXELS = 100_000_000
+_MAX_BYTES = 400_000_000  # of a file
 SHOWN = 1024  # longest side in pixels at which a photo is drawn in pictures and reports
 _KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF, HEIC"
 _LARGE = 16_000_000  # pixels above which an image is reduced before it is resized
@@ -125,7 +126,7 @@ def content_of(photo: Photo) -> bytes:
     if not isinstance(source, Path):
         raise PhotoError(name, "is an image in memory, not a file.")
     try:
-        return read_bytes(source, MAX_BYTES)
+        return read_bytes(source, _MAX_BYTES)
     except FileNotFoundError:
         raise PhotoError(name, "is a broken link." if source.is_symlink() else "there is no such file.") from None
     except OSError as error:

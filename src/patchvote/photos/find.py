@@ -30,7 +30,6 @@ from .manifests import Columns, read_manifest
 OnePhoto = str | Path | bytes | IO[bytes] | Image.Image | npt.NDArray[Any]
 Table = Any  # with named columns, such as a DataFrame of pandas
 Source = OnePhoto | Table | Sequence["OnePhoto | Photo"]
-MAX_BYTES = 400_000_000  # of the content of one photo
 _MAX_NAMES = 1000  # names in a folder that are compared with one that does not exist
 
 
@@ -328,11 +327,9 @@ def _from_list(items: list[Any]) -> Found:
 
 def _content(name: str, given: Any) -> bytes:
     """Return the content of an image file that was passed as bytes, or as a file that is open for reading."""
-    content = given.read(MAX_BYTES + 1) if hasattr(given, "read") else bytes(given)
+    content = given.read() if hasattr(given, "read") else bytes(given)
     if not isinstance(content, bytes):
         raise PhotoError(name, "is a file that was opened as text. Open it with the mode 'rb'.")
-    if len(content) > MAX_BYTES:
-        raise PhotoError(name, f"has more than {MAX_BYTES / 1e6:.0f} MB, too much for a photo.")
     return content
 
 
