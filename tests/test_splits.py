@@ -135,21 +135,18 @@ def test_sun_397_may_end_after_any_whole_partition_but_the_first_is_needed(tmp_p
 
 
 def test_a_collage_has_the_thing_in_one_quarter_and_places_in_the_others(tmp_path):
-    for path, colour in (
-        ("things/mug/1.jpg", "red"),
-        ("things/bike/1.jpg", "red"),
-        ("sun/d/desert/sand/1.jpg", "blue"),
-    ):
-        (tmp_path / path).parent.mkdir(parents=True)
+    things = [f"things/{label}/{number}.jpg" for label in ("bike", "mug") for number in (1, 2)]
+    for path, colour in {**dict.fromkeys(things, "red"), "sun/d/desert/sand/1.jpg": "blue"}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (30, 20), colour).save(tmp_path / path)
     for number in range(3):
         shutil.copy(tmp_path / "sun/d/desert/sand/1.jpg", tmp_path / f"sun/d/desert/{number}.jpg")
-    assert write_collages(tmp_path / "things", tmp_path / "sun", tmp_path / "set") == 2
-    collage = np.asarray(Image.open(tmp_path / "set" / "quarter" / "mug" / "0001.png"), int)
+    assert write_collages(tmp_path / "things", tmp_path / "sun", tmp_path / "set") == 4
+    collage = np.asarray(Image.open(tmp_path / "set" / "quarter" / "mug" / "0003.png"), int)
     blue = collage[..., 2] > collage[..., 0] + 100
     assert blue.mean() == pytest.approx(0.75, abs=0.01)
     assert {photo.name for photo in read_dataset("domains", tmp_path / "set").photos} == {
-        f"{domain}/{name}" for domain in ("plain", "quarter") for name in ("bike/0000.png", "mug/0001.png")
+        *("plain/bike/0000.png", "quarter/bike/0001.png", "plain/mug/0002.png", "quarter/mug/0003.png")
     }
 
 
