@@ -20,6 +20,12 @@ from patchvote.photos.decode import load_image
 from patchvote.photos.find import find_photos
 
 TORCH = ("residual@last", "vit")
+VOTERS = [
+    MomentRidge(),
+    SNBNL(3, q=np.inf, position_weight=0, max_iter=2),
+    SNBNL(2, q=1, max_iter=2),
+    SNBNL(2, q=3, power=0.3, confidence=0.5, max_iter=2),
+]
 SMALL = Recipe(sampling=Dense(sides=(64, 96)))
 
 
@@ -52,16 +58,7 @@ def exported(fitted, tmp_path_factory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "voter",
-    [
-        MomentRidge(),
-        SNBNL(3, q=np.inf, position_weight=0, max_iter=2),
-        SNBNL(2, q=1, max_iter=2),
-        SNBNL(2, q=3, power=0.3, confidence=0.5, max_iter=2),
-    ],
-    ids=["MomentRidge", "SNBNL q=inf", "SNBNL q=1", "SNBNL q=3"],
-)
+@pytest.mark.parametrize("voter", VOTERS, ids=str)
 def test_the_graph_answers_as_the_model_does(voter, photo_folder, cache, tmp_path):
     classifier = ImageClassifier(SMALL, voter=voter, cache=cache).fit(photo_folder)
     graph = export_model(classifier.model, tmp_path / "m.onnx")

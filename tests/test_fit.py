@@ -126,29 +126,25 @@ def test_a_point_of_the_curve_is_the_accuracy_of_a_voter_that_learned_so_many_ph
     assert curve[1]["accuracy"] == pytest.approx(np.mean(shares), abs=0.05)
 
 
-def test_the_expected_gain_repeats_the_factor_of_the_errors():
-    assert expected_gain(HARD) == pytest.approx(0.1)
-    assert expected_gain([{"photos": 5, "accuracy": 0.9}, {"photos": 10, "accuracy": 0.8}]) == 0
-    assert expected_gain([{"photos": 5, "accuracy": 1.0}, {"photos": 10, "accuracy": 1.0}]) == 0
-
-
 @pytest.mark.parametrize(
-    ("curve", "classes", "few", "keywords"),
+    ("curve", "classes", "few", "said"),
     [
-        (curve_of(30, spread=3.0)[0], {}, [], ["probably help: "]),
-        (curve_of(30, spread=0.1)[0], {}, [], ["help little"]),
-        (EASY, {}, ["elm"], ["of elm"]),
-        (HARD, {"oak": {"images": 20, "found": 0.7}, "fir": {"images": 9, "found": 0.9}}, [], ["of oak (6 of 20"]),
-        (HARD, {"oak": {"images": 20, "found": 0.7}}, ["oak", "elm"], ["of oak (6", "and of elm (fewer"]),
-        (HARD, {"owl": {"images": 0, "found": None}}, ["elm"], ["above all of elm"]),
-        (HARD, {"cat": {"images": 3, "found": 1.0}}, [], ["10.0 points more."]),
-        ([], {"cat": {"images": 40, "found": 0.5}}, [], ["default voter"]),
-        ([], {"cat": {"images": 4, "found": 0.5}}, ["elm"], ["30 are the least", "begin with elm"]),
+        (curve_of(30, spread=3.0)[0], {}, [], "probably help: "),
+        (curve_of(30, spread=0.1)[0], {}, [], "help little"),
+        (EASY, {}, ["elm"], "of elm"),
+        (HARD, {"oak": {"images": 20, "found": 0.7}, "fir": {"images": 9, "found": 0.9}}, [], "of oak (6 of 20"),
+        (HARD, {"oak": {"images": 20, "found": 0.7}}, ["oak", "elm"], "missed) and of elm (fewer"),
+        (HARD, {"owl": {"images": 0, "found": None}}, ["elm"], "above all of elm"),
+        (HARD, {"cat": {"images": 3, "found": 1.0}}, [], "10.0 points more."),
+        ([], {"cat": {"images": 40, "found": 0.5}}, [], "default voter"),
+        ([], {"cat": {"images": 4, "found": 0.5}}, ["elm"], "begin with elm"),
     ],
 )
-def test_a_sentence_says_whether_more_photos_would_help_and_of_which_class(curve, classes, few, keywords):
-    sentence = enough_sentence(curve, classes, few=few)
-    assert all(keyword in sentence for keyword in keywords)
+def test_a_sentence_says_whether_more_photos_would_help_and_of_which_class(curve, classes, few, said):
+    assert said in enough_sentence(curve, classes, few=few)
+    assert expected_gain(HARD) == pytest.approx(0.1)  # the factor of the errors, once more
+    for accuracies in ((0.9, 0.8), (1.0, 1.0)):
+        assert expected_gain([{"photos": 5 + 5 * n, "accuracy": accuracies[n]} for n in (0, 1)]) == 0
 
 
 def test_the_model_keeps_the_curve_and_the_report_draws_it_or_says_why_there_is_none(photo_folder, tmp_path):
@@ -166,38 +162,25 @@ def test_the_model_keeps_the_curve_and_the_report_draws_it_or_says_why_there_is_
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
+HELD_OUT = {"interval": [0.5, 0.9], "accuracy": 0.8, "images": 10}
+
+
 @pytest.mark.parametrize(
-    ("about", "keywords"),
+    ("about", "said"),
     [
-        ({}, ["95 % confidence"]),
-        ({"adapted": {"photos": 3}}, ["measured before it was adapted"]),
-        ({"added": [{"date": "", "images": {"a": 2, "b": 1}}]}, ["measured before 3 photos"]),
-        (
-            {"added": [{"date": "", "images": {"c": 1}, "new_classes": ["c"]}], "adapted": {"photos": 3}},
-            ["measured before 1 photo", "new class c", "and it was adapted"],
-        ),
-        ({"held_out": None, "images": {"a": 1, "b": 1}}, ["Two per class"]),
-        ({"held_out": None, "images": {"a": 3, "b": 3}}, ["no photo was held out", "evaluate"]),
-        (
-            {"classes": {"a": {"images": 0}}, "left_out": {"a": "it has one photo"}},
-            ["nothing of a (it has one photo)"],
-        ),
+        ({}, "95 % confidence"),
+        ({"adapted": {"photos": 3}}, "measured before it was adapted"),
+        ({"added": [{"date": "", "images": {"a": 2, "b": 1}}]}, "measured before 3 photos were added"),
+        ({"added": [{"date": "", "images": {"c": 1}, "new_classes": ["c"]}]}, "1 photo was added (among them the new"),
+        ({"held_out": None, "images": {"a": 1, "b": 1}}, "Two per class"),
+        ({"held_out": None, "images": {"a": 3, "b": 3}}, "no photo was held out"),
+        ({"held_out": HELD_OUT | {"classes": {"a": {"images": 0}}, "left_out": {"a": "so"}}}, "nothing of a (so)"),
     ],
 )
-def test_the_accuracy_is_told_with_what_was_not_measured_and_what_happened_since(about, keywords):
-    held_out = {"interval": [0.5, 0.9], "accuracy": 0.8, "images": 10}
-    held_out |= {name: about[name] for name in ("classes", "left_out") if name in about}
-    rest = {name: value for name, value in about.items() if name not in held_out}
-    told = accuracy_of(About(**{"held_out": held_out} | rest))
-    assert all(keyword in told for keyword in keywords)
-    assert ("measured before" in told) == ("measured before" in keywords[0])
-
-
-def test_adding_photos_writes_the_card_anew():
-    photos, labels = shades(12)
-    card = quick("snbnl").fit(photos[:9], labels[:9]).add(photos[9:], labels[9:]).model.card
-    assert "measured before 3 photos were added" in card
-    assert "- added" in card
+def test_the_accuracy_is_told_with_what_was_not_measured_and_what_happened_since(about, said):
+    told = accuracy_of(About(**{"held_out": HELD_OUT} | about))
+    assert said in told
+    assert ("measured before" in told) == ("added" in about or "adapted" in about)
 
 
 QUIETLY = ("--network", "tiny.onnx", "--no-cache", "--no-report", "--force")
