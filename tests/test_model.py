@@ -8,6 +8,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 import shutil
 import struct
 import subprocess
@@ -24,6 +25,8 @@ from helpers.small_models import (
     ALL_KINDS,
     bank_model,
     header_of,
+    joined,
+    parts,
     prototypes_model,
     remade,
     ridge_model,
@@ -58,23 +61,19 @@ def test_a_model_comes_back_as_it_was(model, tmp_path):
 
 
 def test_hostile_files_are_refused_one_by_one_and_take_no_memory(tmp_path):
-    good = written(prototypes_model(), tmp_path / "good").read_bytes()
-    (tmp_path / "good").unlink()
-    (length,) = struct.unpack("<Q", good[:8])
-    deep = json.dumps({"__metadata__": {"patchvote_model": "[" * 100_000}}).encode()
+    header, arrays = parts(written(prototypes_model(), tmp_path / "0"))
+    good = joined(header, arrays)
     for number, data in enumerate(
         [
             b"",
             b"hello world, this is no model at all",
             bytes(4096),
             b"\x80\x04\x95\x1a\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x02ls\x85R.",
-            b"PK\x03\x04" + bytes(200),
             struct.pack("<Q", 1 << 62) + good[8:],
             good[: len(good) // 2],
-            good[: 8 + length],
+            joined(header, b""),
             good + b"more",
-            save({"x": np.zeros(3)}),
-            struct.pack("<Q", len(deep)) + deep,
+            joined(json.dumps({"__metadata__": {"patchvote_model": "[" * 100_000}}).encode(), b""),
             save({"x": np.zeros(3)}, {"patchvote_model": '{"version": ' + "9" * 10_000 + "}"}),
             save({"x": np.zeros(3)}, {"patchvote_model": "[1]"}),
             save({"x": np.zeros(3)}).replace(b"[3]", b"[9]"),  # claims terabytes, which must not be believed
@@ -100,7 +99,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert int(done.stdout) < 200_000  # kB
 
 
-def test_an_error_says_what_to_do_instead(place, command):
+def test_an_error_says_what_to_do_instead(place):
     for path, keyword in (
         ("mm.patchvote", "Did you mean m.patchvote"),
         ("photos", "model comes first"),
@@ -108,8 +107,6 @@ def test_an_error_says_what_to_do_instead(place, command):
     ):
         with pytest.raises(ModelError, match=keyword):
             read_model(path)
-    assert "Did you mean photos?" in command("fit", "fotos", "new.patchvote").err
-    assert "Did you mean" not in command("fit", "elsewhere", "new.patchvote").err
 
 
 # --- a header or an array that lies -----------------------------------------------------------------------------------
@@ -176,26 +173,19 @@ def test_a_header_that_lies_is_refused_with_the_reason_within_two_seconds(name, 
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda header: "\ufeff".encode() + header,
-        lambda header: header.decode().encode("utf-16"),
-        lambda header: b'{"__metadata__": {}, ' + header[1:],
-        lambda header: header.replace(b'"weights"', b'"mean"', 1),
-    ],
-    ids=["byte order mark", "UTF-16", "metadata twice", "an array twice"],
-)
-def test_a_header_is_read_as_strictly_as_by_the_safetensors_library(change, tmp_path):
-    whole = written(prototypes_model(), tmp_path / "whole").read_bytes()
-    length = int.from_bytes(whole[:8], "little")
-    header = change(whole[8 : 8 + length])
-    content = len(header).to_bytes(8, "little") + header + whole[8 + length :]
-    with pytest.raises(SafetensorError):
-        deserialize(content)
-    (tmp_path / "changed").write_bytes(content)
-    with pytest.raises(ModelError, match=r"not JSON|safetensors|one behind"):
-        read_model(tmp_path / "changed")
+def test_a_header_is_read_as_strictly_as_by_the_safetensors_library(tmp_path):
+    header, arrays = parts(written(prototypes_model(), tmp_path / "m"))
+    for changed in (
+        "\ufeff".encode() + header,
+        header.decode().encode("utf-16"),
+        b'{"__metadata__": {}, ' + header[1:],
+        header.replace(b'"weights"', b'"mean"', 1),
+    ):
+        (tmp_path / "m").write_bytes(content := joined(changed, arrays))
+        with pytest.raises(SafetensorError):
+            deserialize(content)
+        with pytest.raises(ModelError, match=r"not JSON|safetensors|one behind"):
+            read_model(tmp_path / "m")
 
 
 SNBNL_MODEL, NBNL_MODEL, BANK = prototypes_model(), prototypes_model("nbnl"), bank_model()
@@ -242,28 +232,17 @@ def test_a_model_has_the_names_and_digests_of_the_photos_that_it_holds():
             dataclasses.replace(model, **changes)
 
 
-@pytest.mark.parametrize(
-    ("shape", "says"),
-    [
-        ([2, memory() // 8 + 1], "memory of this machine"),
-        ([2, 1 << 29, 1], "3 axes"),
-    ],
-)
+@pytest.mark.parametrize(("shape", "says"), [([2, memory() // 8 + 1], "memory of this"), ([2, 1 << 29, 1], "3 axes")])
 def test_an_array_that_claims_what_cannot_be_right_takes_no_memory(shape, says, tmp_path):
-    data, path = written(ridge_model(), tmp_path / "whole").read_bytes(), tmp_path / "m"
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    end = max(entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__")
-    size = math.prod(shape) * 4
-    header["unused"] = header["linear"]  # what lay there is read by nobody
-    header["linear"] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
-    line = json.dumps(header).encode()
-    path.write_bytes(len(line).to_bytes(8, "little") + line + data[8 + length :])
-    with path.open("r+b") as file:
-        file.truncate(8 + len(line) + end + size)  # as large as it claims, but mostly a hole
+    header, arrays = parts(written(ridge_model(), tmp_path / "m"))
+    entries, size = json.loads(header), math.prod(shape) * 4
+    entries["unused"] = entries["linear"]  # what lay there is read by nobody
+    entries["linear"] = {"dtype": "F32", "shape": shape, "data_offsets": [len(arrays), len(arrays) + size]}
+    data = joined(json.dumps(entries).encode(), arrays)
+    (tmp_path / "m").write_bytes(data)
+    os.truncate(tmp_path / "m", len(data) + size)  # as large as it claims, but mostly a hole
     with pytest.raises(ModelError, match=says):
-        read_model(path)
-    path.unlink()
+        read_model(tmp_path / "m")
 
 
 # --- anything at all --------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -88,11 +87,20 @@ ALL_KINDS = {
 }
 
 
+def parts(path: Path) -> tuple[bytes, bytes]:
+    """The header of a model file, and its arrays."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    return data[8:start], data[start:]
+
+
+def joined(header: bytes, arrays: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header + arrays
+
+
 def header_of(path: Path) -> dict:
     """What the header of a model file says."""
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    return json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["patchvote_model"])
+    return json.loads(json.loads(parts(path)[0])["__metadata__"]["patchvote_model"])
 
 
 @functools.lru_cache(maxsize=8)
@@ -102,16 +110,11 @@ def _signed(path: Path, modified: int) -> list:
 
 def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> Path:
     """Write the model of `whole` with another header; signed as anybody could sign it, or not at all."""
-    data = whole.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    header["__metadata__"] = {"patchvote_model": text}
+    header, arrays = parts(whole)
+    metadata = {"patchvote_model": text}
     if signed:
-        found = checksum([*_signed(whole, whole.stat().st_mtime_ns), text.encode()])
-        header["__metadata__"]["patchvote_checksum"] = found
-    line = json.dumps(header).encode()
-    line += b" " * (-len(line) % 8)
-    path.write_bytes(struct.pack("<Q", len(line)) + line + data[8 + length :])
+        metadata["patchvote_checksum"] = checksum([*_signed(whole, whole.stat().st_mtime_ns), text.encode()])
+    path.write_bytes(joined(json.dumps(json.loads(header) | {"__metadata__": metadata}).encode(), arrays))
     return path
 
 
