@@ -108,24 +108,18 @@ def check(
     """
     from ..bags.extract import Extractor
     from ..models.check.check import check_photos
-    from ..photos.find import overlap
     from ..photos.moves import Move, Spot
 
     root, tests = photos.photos, test or []
     if moving != Moving():
         moving.check(root)
     if moving.apply is not None or moving.undo is not None:
-        if test or output or report.report:
-            raise MistypedError("--apply and --undo check nothing: leave out --test, --output and --report.")
         _tell({}, [], moving.carry_out(moving.moves(root), root), printing)
         return
     check_list(output)
     page = report.file(default := Path(f"{base_name(root)}-check.html"))
     outputs = [(page, Kind.report), (output, Kind.suspects)]
     check_written(outputs, [root, *tests], describing.network, force=force, renewed=default)
-    for one in tests:
-        if one.is_dir() and root.is_dir() and overlap(one, root):
-            raise MistypedError(f"--test {one} and {root} overlap, so each test photo would be a copy of itself.")
     photos.tell_hints()
     with progress_line("extract", printing.quiet) as progress:
         extractor = Extractor(describing.recipe(), **machine.settings)
