@@ -58,7 +58,7 @@ class Fitting(Cache, Report):
         beside: Iterable[tuple[Path, Kind]] = (),
     ) -> Path | None:
         """Refuse arguments that cannot be meant, and print what looks wrong; return the file of the report."""
-        if self.cache is not None and self.cache.resolve().is_relative_to(photos.photos.resolve()):
+        if self.cache is not None and photos.photos.absolute() in self.cache.absolute().parents:
             raise MistypedError(f"--cache {self.cache} is in {photos.photos}, where folders are classes.")
         page = self.file(model.parent / f"{base_name(model)}.html")
         outputs = [(model, Kind.model), (page, Kind.report), *beside]
