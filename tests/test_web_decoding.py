@@ -73,6 +73,7 @@ def test_a_child_that_ends_costs_one_photo_and_is_replaced(decoders):
     third = decoders._free.queue[0]._process
     decoders.close()
     assert [process.returncode for process in (first, second, third)] == [-9, -9, 0]
+    assert decoders(photo, THUMBNAIL)[0][0].shape == (64, 64, 3)  # also one that comes late has an answer
 
 
 @pytest.mark.slow

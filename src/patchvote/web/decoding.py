@@ -82,10 +82,10 @@ class Decoders:
 
     def close(self) -> None:
         """End the children that decode nothing; others end by themselves when this process does."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                if (child := self._free.get_nowait()) is not None:
-                    child.end()
+        for child in [self._free.get() for _ in range(self._free.qsize())]:
+            if child is not None:
+                child.end()
+            self._free.put(None)  # for photos that are still on their way
 
 
 class _Child:
