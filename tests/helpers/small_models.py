@@ -43,7 +43,7 @@ def prototypes_model(kind: str = "snbnl", **changes) -> Model:
     }
     about = About(images={"cat": 5, "dog": 6, "Käse <b>": 7})
     scorer = scorer_class(kind)(arrays, {"q": 2.0, **SETTINGS}, 3, True)
-    model = Model(scorer, ("Käse <b>", "cat", "dog"), Recipe(), "abc", 1.5, 0.3, about, "# A card")
+    model = Model(scorer, ("Käse <b>", "cat", "dog"), Recipe(), "abc", 1.5, 0.3, about)
     return remade(model, **changes)
 
 

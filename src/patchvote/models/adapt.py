@@ -16,7 +16,6 @@ from ..utils.terminal import none_readable
 from ..voters.adapted import Adapted
 from ..voters.registry import DEFAULT
 from .model import Model, check_memory, voter_of
-from .report.card import card
 
 
 def check_adapts(model: Model) -> None:
@@ -64,4 +63,4 @@ def adapt_model(
         familiarity=None if insist else model.familiarity,
         about=dataclasses.replace(model.about, adapted=adapted_to),
     )
-    return dataclasses.replace(new, card=card(new)), None
+    return new, None

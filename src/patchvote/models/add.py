@@ -22,7 +22,6 @@ from ..errors import PatchvoteError, PhotoError
 from .about import About, short, with_photos
 from .fit import Fitted, Labelled, descriptors_of, fit_model
 from .model import Model, check_memory, voter_of
-from .report.card import card
 
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 
@@ -137,7 +136,7 @@ def _with_more(model: Model, voter: Any, photos: Labelled, added: Mapping[str, i
         numbers = np.searchsorted(voter.classes_, np.array(photos.labels, str))
         places = np.searchsorted(voter.classes_, np.array(model.classes))
         familiarity = familiarity.with_photos(vectors, numbers, places, len(classes))
-    new = dataclasses.replace(
+    return dataclasses.replace(
         model,
         scorer=voter.scorer(),
         classes=classes,
@@ -147,7 +146,6 @@ def _with_more(model: Model, voter: Any, photos: Labelled, added: Mapping[str, i
         about=_about_added(model, photos, added),
         familiarity=familiarity,
     )
-    return dataclasses.replace(new, card=card(new))
 
 
 def _about_added(model: Model, photos: Labelled, counts: Mapping[str, int]) -> About:

@@ -49,7 +49,7 @@ _MAX_HEADER = 1 << 25  # characters of the header; in the file, where quotes are
 _OF = "familiarity."  # prefix of the arrays of a familiarity: names of a scorer's arrays have no dots
 _ORDER = "The model comes first, then the photos; `patchvote fit PHOTOS MODEL` makes a model."
 # Fields of a model that stand in the header as they are.
-_PLAIN = ("fingerprint", "temperature", "threshold", "card", "descriptors", "steps")
+_PLAIN = ("fingerprint", "temperature", "threshold", "descriptors", "steps")
 _LISTS = ("classes", "names", "digests")
 # What `Model` does not check itself, or not before it uses it.
 _HEADER = record(
@@ -61,7 +61,7 @@ _HEADER = record(
         "steps": whole(0, 1 << 53),
         "positions": flag,
         "about": check_about,
-        **dict.fromkeys(("recipe", "settings", "fingerprint", "temperature", "threshold", "card"), lambda value: None),
+        **dict.fromkeys(("recipe", "settings", "fingerprint", "temperature", "threshold"), lambda value: None),
     }
 )
 

@@ -38,7 +38,6 @@ from ..voters.votes import fit_temperature, softmax, threshold_for
 from .about import About, Plain, with_photos
 from .learning_curve import learning_curve
 from .model import Model
-from .report.card import card
 from .scores import Scores
 
 _HELD_OUT = 0.2  # of the photos of every class, for voters that do not know their answers for left-out photos
@@ -325,7 +324,7 @@ def _model(fitted: Any, photos: Labelled, extractor: Extractor, about: About, fa
     scorer = fitted.scorer()
     has_digests = scorer.adapts and len(photos) <= _MAX_NAMED
     has_names = scorer.remembers or ((scorer.adapts or scorer.traces) and len(photos) <= _MAX_NAMED)
-    model = Model(
+    return Model(
         scorer,
         tuple(str(label) for label in fitted.classes_),
         extractor.recipe,
@@ -339,7 +338,6 @@ def _model(fitted: Any, photos: Labelled, extractor: Extractor, about: About, fa
         steps=int(getattr(fitted, "steps_", 0)),
         familiarity=familiarity,
     )
-    return dataclasses.replace(model, card=card(model))
 
 
 def descriptors_of(store: Store, labels: Sequence[str]) -> dict[str, int]:

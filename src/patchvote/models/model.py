@@ -31,7 +31,6 @@ _PARTS = record(
         "temperature": number(1e-20, 1e20),  # votes divided by it stay well within float64
         "threshold": number(0, 1),
         "about": check_about,
-        "card": text(1 << 23),  # enough for the card of 100,000 classes
     }
 )
 
@@ -54,8 +53,6 @@ class Model:
         Temperature of the probabilities, and smallest probability of an answer, if the model has no familiarity.
     about : About
         Metadata for people.
-    card : str
-        Model card: the metadata as Markdown.
     names : tuple of str
         Names of the training photos, where the scorer stores parts of them or can tell how much each counts.
     digests : tuple of str
@@ -75,7 +72,6 @@ class Model:
     temperature: float
     threshold: float
     about: About = dataclasses.field(default_factory=About)
-    card: str = ""
     names: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
     descriptors: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -84,7 +80,7 @@ class Model:
 
     def __post_init__(self) -> None:
         _check_classes(self.classes)
-        parts = {name: getattr(self, name) for name in ("fingerprint", "temperature", "threshold", "card")}
+        parts = {name: getattr(self, name) for name in ("fingerprint", "temperature", "threshold")}
         if (fault := _PARTS(parts | {"about": self.about.to_plain()})) is not None:
             raise ModelError(f"{fault.lstrip('.')}.")
         if self.scorer.classes != len(self.classes):
@@ -100,6 +96,13 @@ class Model:
     def kind(self) -> str:
         """Name of the voter."""
         return self.scorer.kind
+
+    @property
+    def card(self) -> str:
+        """Model card: the metadata as Markdown."""
+        from .report.card import card
+
+        return card(self)
 
     @property
     def features(self) -> int:

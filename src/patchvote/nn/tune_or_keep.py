@@ -17,7 +17,6 @@ import numpy.typing as npt
 from ..bags.boxes import Dense
 from ..classifier import ImageClassifier
 from ..errors import PatchvoteError
-from ..models.report.card import card
 from ..models.scores import Scores
 from ..photos.find import Found, Source, labelled
 from ..utils.arrays import on_device
@@ -98,7 +97,7 @@ class TuneOrKeep:
             network = self.network.save_network(network_beside(path))
             written = [network, network.with_suffix(".toml")]
             recipe = dataclasses.replace(self.classifier.model.recipe, network=network.name)  # it stays beside
-            _replace_model(self.classifier, recipe=recipe)
+            self.classifier.model = dataclasses.replace(self.classifier.model, recipe=recipe)
         self.classifier.save(path)
         return [path, *written]
 
@@ -158,13 +157,9 @@ def tune_or_keep(
     comparison = Comparison.of(other.scores, frozen)
     kept = other if comparison.better else classifier
     about, name = kept.model.about, f"the {'tuned' if comparison.better else 'frozen'} {recipe.network}"
-    _replace_model(kept, about=dataclasses.replace(about, method=f"{about.method}; with {name}: {comparison.figures}"))
+    about = dataclasses.replace(about, method=f"{about.method}; with {name}: {comparison.figures}")
+    kept.model = dataclasses.replace(kept.model, about=about)
     return TuneOrKeep(kept, comparison, network)
-
-
-def _replace_model(classifier: ImageClassifier, **changes: Any) -> None:
-    model = dataclasses.replace(classifier.model, **changes)
-    classifier.model = dataclasses.replace(model, card=card(model))
 
 
 def _right_and_losses(scores: Scores, names: Sequence[str]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
