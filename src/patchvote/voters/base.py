@@ -57,10 +57,6 @@ class FitOptions:
     device: str | None = None
     callback: Callable[[dict[str, Any]], Any] | None = None
 
-    def __post_init__(self) -> None:
-        if not self.memory > 0:
-            raise ValueError(f"memory must be above 0, got {self.memory!r}.")
-
 
 class Voter(Parameters):
     """Base of the estimators that vote; subclasses define `scorer_class` and `fit`.

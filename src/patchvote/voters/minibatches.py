@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..bags.bags import Bags
 from ..bags.store import Store
 from ..utils.arrays import Moments, to_float32
-from .votes import centres, check_bags, has_negative, has_positions, raise_in_place
+from .votes import centres, check_bags, has_negative, has_positions, raised
 
 # Bytes per descriptor beside its values: box, level, image, row, two orders (one is being drawn), owner.
 _BESIDE = 16 + 2 + 5 * 8
@@ -188,7 +188,8 @@ class TrainingData:
         out = np.empty((len(rows), self.dim), self.dtype) if out is None else out
         dim = self.source.dim
         to_float32(block.bags.values[rows], out[:, :dim])
-        raise_in_place(out[:, :dim], self.power)
+        if self.power != 1:
+            out[:, :dim] = raised(out[:, :dim], self.power)
         if self.positions:
             out[:, dim:] = centres(block.bags, rows)
         return out

@@ -124,6 +124,7 @@ class Vectors:
         return self.bags.rows(rows).vectors() if self.whole is None else self.whole[rows]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class MomentRidge(Voter):
     """Votes with a function of every part's features, their products and its place, by kernel ridge regression.
 
@@ -167,22 +168,11 @@ class MomentRidge(Voter):
     leaves_out = True  # it knows its answers for photos that are left out
     description = "each part of a photo votes by its features, their products and its place"
 
-    linear_: npt.NDArray[np.float32]
-    bias_: npt.NDArray[np.float64]
-    moments_: npt.NDArray[np.int8]
-
-    def __init__(
-        self,
-        alpha: float | str = "auto",
-        *,
-        layout: float = 0.3,
-        class_weight: Any = None,
-        rejection: float = 0.05,
-    ) -> None:
-        self.alpha = alpha
-        self.layout = layout
-        self.class_weight = class_weight
-        self.rejection = rejection
+    alpha: float | str = "auto"
+    _: dataclasses.KW_ONLY
+    layout: float = 0.3
+    class_weight: Any = None
+    rejection: float = 0.05
 
     @classmethod
     def default(cls, seed: int) -> Self:

@@ -116,12 +116,6 @@ def raised(values: npt.NDArray[Any], power: float) -> npt.NDArray[Any]:
     return np.asarray(np.copysign(size, values, out=size))
 
 
-def raise_in_place(values: npt.NDArray[Any], power: float) -> None:
-    """Replace every value by ``sign(x) |x|^power``."""
-    if power != 1:
-        values[...] = raised(values, power)
-
-
 def has_negative(values: npt.NDArray[Any]) -> bool:
     """Whether any value is negative."""
     if values.dtype == np.float16 and (values.view(np.int16) >= 0).all():  # the sign bit; a hundred times as fast
