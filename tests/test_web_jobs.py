@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import unittest.mock
 
 import pytest
 
@@ -81,13 +82,8 @@ def test_a_process_tells_its_progress_and_why_it_fails_without_paths_or_values_a
 
 
 @pytest.fixture
-def everything(tmp_path):
-    return Workspaces(tmp_path / "workspaces", Limits())
-
-
-@pytest.fixture
-def workspace(everything):
-    return everything.create()
+def workspace(tmp_path):
+    return Workspaces(tmp_path / "workspaces", Limits()).create()
 
 
 @pytest.fixture
@@ -130,18 +126,17 @@ def test_a_process_that_does_not_read_its_task_keeps_nobody_waiting_and_has_only
     jobs.close()
 
 
-def test_jobs_wait_for_one_another_and_only_so_many(jobs, everything, monkeypatch):
+def test_jobs_wait_for_one_another_and_only_so_many(jobs, tmp_path, monkeypatch):
     let_jobs_run(monkeypatch, ENDLESS)
+    everything = Workspaces(tmp_path / "workspaces", Limits())
     first, second, third = (everything.create() for _ in range(3))
     running = _begun(jobs, first)
     wait_for(lambda: running.status == "running")
     waiting = _begun(jobs, second)
-    with pytest.raises(Problem, match="too many jobs"):
-        _begun(jobs, third)
-    with pytest.raises(Problem, match="is learning"):
-        _begun(jobs, second)
+    for workspace, reason in ((third, "too many jobs"), (second, "is learning")):
+        with pytest.raises(Problem, match=reason):
+            _begun(jobs, workspace)
     assert (jobs.plain(running)["position"], jobs.plain(waiting)["position"]) == (0, 1)
-    jobs.cancel(waiting)
     jobs.close()
     assert (running.status, waiting.status) == ("cancelled", "cancelled")
     wait_for(lambda: not any(map(_runs, (first, second, third))))
@@ -149,10 +144,7 @@ def test_jobs_wait_for_one_another_and_only_so_many(jobs, everything, monkeypatc
 
 def test_a_job_that_cannot_be_started_or_kept_fails_and_the_next_has_its_turn(jobs, workspace, monkeypatch):
     def failing(error):
-        def fail(*arguments, **named):
-            raise error
-
-        return fail
+        return unittest.mock.Mock(side_effect=error)
 
     with monkeypatch.context() as patch:
         patch.setattr(jobs_module, "_start", failing(OSError(errno.EAGAIN, "Resource temporarily unavailable")))

@@ -24,29 +24,27 @@ from patchvote import ImageClassifier
 GUIDE = ROOT / "docs" / "serve.md"
 
 
-def test_metrics_count_photos_requests_and_jobs(tmp_path, surfaces, surface_models):
-    with client(settings(tmp_path, models=(surface_models / "surfaces.patchvote",))) as home:
-        home.post("/v1/predict", files=files(surfaces["brick"][:2]))
+def test_metrics_count_photos_requests_and_jobs(tmp_path, flowers):
+    with client(settings(tmp_path, models=(flowers / "m.patchvote",))) as home:
+        home.post("/v1/predict", files=files([("0.jpg", (flowers / "photos" / "iris" / "0.jpg").read_bytes())]))
         home.get("/v1/models/other")
-        lines = dict(line.rsplit(" ", 1) for line in home.get("/metrics").text.splitlines() if line[0] != "#")
-    assert lines["patchvote_photos_total"] == "2.0"
-    assert lines['patchvote_requests_total{route="/v1/models/{name}",status="404"}'] == "1.0"
-    assert lines['patchvote_request_seconds_count{route="/v1/predict"}'] == "1.0"
-    assert float(lines["patchvote_memory_bytes"]) > 1e7
-    for name in ("photos_waiting", "photos_refused_total", "jobs_running", "streams_open"):
-        assert lines[f"patchvote_{name}"] == "0.0"
+        lines = home.get("/metrics").text.splitlines()
+    assert {
+        "patchvote_photos_total 1.0",
+        "patchvote_photos_waiting 0.0",
+        "patchvote_photos_refused_total 0.0",
+        "patchvote_jobs_running 0.0",
+        "patchvote_streams_open 0.0",
+        'patchvote_requests_total{route="/v1/models/{name}",status="404"} 1.0',
+        'patchvote_request_seconds_count{route="/v1/predict"} 1.0',
+    } <= set(lines)
 
 
-def test_every_route_is_described_with_an_example_and_is_in_the_documentation(served):
-    described = served.get("/openapi.json").json()
+def test_every_route_is_in_the_documentation(served):
     page = GUIDE.read_text(encoding="utf-8")
     for short, long in (("…/", "/v1/workspaces/{workspace}/"), ("{id}", "{workspace}"), ("{class}", "{label}")):
         page = page.replace(short, long)
-    for path, methods in described["paths"].items():
-        assert path in page
-        assert all(route["summary"] for route in methods.values())
-    assert described["components"]["schemas"]["Answer"]["examples"]
-    assert described["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    assert [path for path in served.get("/openapi.json").json()["paths"] if path not in page] == []
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +53,8 @@ def pets(tmp_path_factory, surfaces, surface_models):
     folder = tmp_path_factory.mktemp("pets")
     photos = {"cat": surfaces["brick"], "dog": surfaces["grass"]}  # surfaces stand for pets
     labels = [label for label, own in photos.items() for _ in own]
-    classifier = ImageClassifier(cache=surface_models / "bags")
-    classifier.fit([content for own in photos.values() for _, content in own], labels).save(folder / "pets.patchvote")
+    contents = [content for own in photos.values() for _, content in own]
+    ImageClassifier(cache=surface_models / "bags").fit(contents, labels).save(folder / "pets.patchvote")
     here = folder / "here"
     for label, name in (("cat", "a.jpg"), ("dog", "b.jpg")):
         (here / label).mkdir(parents=True)
