@@ -21,7 +21,7 @@ from helpers.full_disk import full_disk
 from helpers.kept_mean import KeptMean
 from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK, QuickNetwork
-from helpers.same_bags import assert_same_bags
+from helpers.shards import assert_same_bags
 from patchvote import Bags, Dense, Extractor, PatchvoteError, Photo, Recipe, Store, StoreError, fill, find_photos
 from patchvote.bags.cache import WHOLE, Folder, base_of, bound_of, clear_bags, parse_size, trim
 from patchvote.bags.described import Filled, damage, described

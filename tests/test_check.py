@@ -108,11 +108,8 @@ def test_planted_labels_are_found_and_named_best_first():
     wrong = right.copy()
     wrong[[3, 40, 77]] = (right[[3, 40, 77]] + 1) % 4
     checked = check_collection(collection(means, wrong))
-    found = checked.of(Kind.label)
-    assert {suspect.name.split("/")[1] for suspect in found} == {"3.jpg", "40.jpg", "77.jpg"}
-    assert {(suspect.label, suspect.looks_like) for suspect in found} == {
-        (f"class {wrong[i]}", f"class {right[i]}") for i in (3, 40, 77)
-    }
+    found = {(one.name.split("/")[1], one.label, one.looks_like) for one in checked.of(Kind.label)}
+    assert found == {(f"{i}.jpg", f"class {wrong[i]}", f"class {right[i]}") for i in (3, 40, 77)}
     assert check_collection(collection(means, right)).of(Kind.label) == []
 
 

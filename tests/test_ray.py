@@ -12,7 +12,7 @@ from PIL import Image
 from helpers.command import network_in
 from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK
-from helpers.same_bags import assert_same_bags
+from helpers.shards import assert_same_bags
 from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
 from helpers.worker_networks import DeadlyNetwork, FaintingNetwork, TracedNetwork
 from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill

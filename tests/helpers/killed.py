@@ -10,15 +10,8 @@ from helpers.quick_network import loaded, quick
 
 # Processes are forks of one that has imported all, so that most of the time of each is its work.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(
-    [
-        "patchvote.classifier",
-        "patchvote.models.fit",
-        "patchvote.models.add",
-        "patchvote.bags.described",
-        "PIL.PngImagePlugin",
-    ]
-)
+ROOMS = ("classifier", "models.fit", "models.add", "bags.described")
+PROCESSES.set_forkserver_preload([*(f"patchvote.{room}" for room in ROOMS), "PIL.PngImagePlugin"])
 
 
 def run(what: str, folder: Path) -> list[str]:

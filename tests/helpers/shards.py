@@ -9,7 +9,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from patchvote import Bags, Recipe
+from patchvote import Bags, Recipe, Store
 from patchvote.bags.shards import _COVERED, Entry, check_of, write_shard
 
 
@@ -31,6 +31,15 @@ def put(folder: Path, seeds, label=lambda seed: "ab"[seed % 2], recipe=None, fin
 def same(a: Bags, b: Bags) -> None:
     for name in ("values", "offsets", "boxes", "level"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+
+
+def assert_same_bags(path: Path, expected: Path) -> None:
+    """Compare the bags of two stores, bit for bit."""
+    store, reference = Store.open(path), Store.open(expected)
+    assert store.names == reference.names
+    assert [entry.digest for entry in store.entries] == [entry.digest for entry in reference.entries]
+    np.testing.assert_array_equal(store.labels, reference.labels)
+    same(store.load(dtype=np.float16)[0], reference.load(dtype=np.float16)[0])
 
 
 def changed_header(path: Path, change) -> None:
