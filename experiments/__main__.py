@@ -137,7 +137,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         return int(args.work(args))
     except PatchvoteError as error:
-        print("\n".join(error.lines), file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted. Finished cells are kept: run the same command again to continue.", file=sys.stderr)

@@ -7,22 +7,13 @@ traceback, so it must be understandable on its own.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Sequence
 from typing import Any
 
 _LONGEST_NAME = 300  # characters of a network's name that a message shows; a longer name is cut
 
 
 class PatchvoteError(Exception):
-    """Base of every error that a user's input, files or settings can cause.
-
-    The message is one line; a newline in it can only come from a name, and is printed as an escape. Further `lines` are
-    printed below it, such as an example of what was expected.
-    """
-
-    def __init__(self, message: str = "", *, lines: Sequence[str] = ()) -> None:
-        super().__init__("\n".join([message, *lines]))
-        self.lines = [message, *lines]
+    """Base of every error that a user's input, files or settings can cause."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Python would call the class with the message alone, and subclasses take other arguments. Errors are pickled on

@@ -89,7 +89,7 @@ def main() -> NoReturn:
         elif debug or not isinstance(error, (PatchvoteError, OSError, MemoryError)):
             raise
         else:
-            say(*_lines(error))
+            say(_message(error))
             code = MISTYPED if isinstance(error, MistypedError) else FAILED
     finally:
         _close_streams()
@@ -118,17 +118,16 @@ def _is_interruption(error: BaseException | None) -> bool:
     return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interruption(error.__cause__))
 
 
-def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
+def _message(error: PatchvoteError | OSError | MemoryError) -> str:
     """Return the message of an error; if the user has to name a network, with the option that does so."""
     if isinstance(error, OSError):  # one that was not handled where it occurred, such as a full temporary folder
-        return [f"patchvote: {error.filename or 'the system'}: {error.strerror or error}."]
+        return f"patchvote: {error.filename or 'the system'}: {error.strerror or error}."
     if isinstance(error, MemoryError):
-        return [f"patchvote: there is not enough memory for this: {first_line(error)}."]
+        return f"patchvote: there is not enough memory for this: {first_line(error)}."
     if isinstance(error, UntypedNetworkError) and error.network is not None:
         named = f"{error.option} {shlex.quote(error.network)}"
-        return [f"patchvote: {error.reason} If you know this network and trust it, name it yourself: {named}"]
-    first, *others = error.lines
-    return [f"patchvote: {first}", *others]
+        return f"patchvote: {error.reason} If you know this network and trust it, name it yourself: {named}"
+    return f"patchvote: {error}"
 
 
 def _show_warning(

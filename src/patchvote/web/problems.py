@@ -84,7 +84,7 @@ def problem_of(error: Exception) -> Problem:
         case Problem():
             return error
         case PatchvoteError():
-            return Problem(422, "invalid", str(error.lines[0]))
+            return Problem(422, "invalid", str(error))
         case RequestValidationError():
             first = error.errors()[0]
             where = " ".join(map(str, first["loc"]))[:100]
