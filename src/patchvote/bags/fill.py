@@ -303,8 +303,6 @@ def distinct(photos: Sequence[Photo]) -> list[Photo]:
 
 
 def _make_folder(path: Path) -> None:
-    if path.is_file():
-        raise StoreError(f"{path} cannot be used as a store: a store is a folder, not a file. Choose another name.")
     try:
         path.mkdir(parents=True, exist_ok=True)
         foreign = [p.name for p in path.iterdir() if not p.name.startswith(".") and p.suffix not in (ENDING, SET_ASIDE)]

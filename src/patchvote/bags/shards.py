@@ -106,9 +106,12 @@ class Shard:
                 raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
             columns = _columns(json.loads(metadata["entries"]))
             forgotten = json.loads(metadata.get("forgotten", "[]"))
-            if not _is_sound(arrays, places["values"].shape[0], len(columns[0])) or {*map(type, forgotten)} - {str}:
+            offsets, moments, rows = arrays["offsets"], arrays["moments"], places["values"].shape[0]
+            rising = (offsets[0], offsets[-1]) == (0, rows) and not (np.diff(offsets) < 0).any()
+            fits = rising and len(offsets) == len(columns[0]) + 1 and not (moments[1] < 0).any()
+            if not fits or {*map(type, forgotten)} - {str}:
                 raise DamagedShardError(f"{path.name} contradicts itself: its arrays do not fit its header.")
-            recipe, offsets, moments = Recipe.from_json(metadata["recipe"]), arrays["offsets"], arrays["moments"]
+            recipe = Recipe.from_json(metadata["recipe"])
             return cls(path, recipe, metadata["fingerprint"], *columns, forgotten, places, offsets, checks, moments)
         except StoreError:
             raise
@@ -175,13 +178,6 @@ def _check_header(path: Path, metadata: Mapping[str, str], places: Mapping[str, 
         raise DamagedShardError(f"{path.name} contradicts itself: its arrays do not fit one another.")
     if not 1 <= count <= photos + 1:
         raise DamagedShardError(f"{path.name} contradicts itself: its header does not have as many photos.")
-
-
-def _is_sound(arrays: Mapping[str, npt.NDArray[Any]], rows: int, photos: int) -> bool:
-    """Whether offsets and moments can be those of so many descriptors and photos."""
-    offsets = arrays["offsets"]
-    rising = offsets[0] == 0 and offsets[-1] == rows and not (np.diff(offsets) < 0).any()
-    return bool(rising and len(offsets) == photos + 1 and not (arrays["moments"][1] < 0).any())
 
 
 def _columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[str | None], list[str], npt.NDArray[np.int64]]:

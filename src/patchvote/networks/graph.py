@@ -142,10 +142,7 @@ def tail(model: onnx.ModelProto, start: str) -> onnx.ModelProto:
     constants = {tensor.name for tensor in graph.initializer}
     missing = sorted(name for name in used - constants - {start} if name not in made_by)
     if missing:
-        raise NetworkError(
-            f"the output is not computed from {start!r} alone: it also needs {missing[0]!r}. Begin at a tensor that "
-            "all paths of the graph go through, such as the sum at the end of a block."
-        )
+        raise NetworkError(f"the output is not computed from {start!r} alone: it also needs {missing[0]!r}.")
     value = onnx.helper.make_tensor_value_info(start, onnx.TensorProto.FLOAT, ["n", "d", "rows", "columns"])
     return _part(model, indices, used, [value], graph.output[0])
 
@@ -232,14 +229,10 @@ def find_features(model: onnx.ModelProto, path: object) -> str:
     pooled = (source for name in images if (source := _pooled_from(graph, name)) is not None)
     if "last_hidden_state" in images:
         return "last_hidden_state"
-    if len(several) > 1:
-        raise NetworkError(
-            f"{path} has several outputs that could be meant ({', '.join(several)[:500]}): say which, ?output=NAME."
-        )
     found = next(iter(several), None) or next(pooled, None) or (images[0] if len(images) == 1 else None)
-    if found is None:
-        listed = ", ".join(output_names(model))[:500]
-        raise NetworkError(f"{path} has the outputs {listed}: say which to read, with ?output=NAME.")
+    if found is None or len(several) > 1:
+        listed = ", ".join(several or output_names(model))[:500]
+        raise NetworkError(f"{path} has several outputs ({listed}): say which to read, with ?output=NAME.")
     return found
 
 

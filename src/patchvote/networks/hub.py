@@ -127,13 +127,9 @@ def _asking(name: HubName, file: str = "") -> Iterator[Any]:
     try:
         yield hub
     except hub.errors.GatedRepoError:
-        raise NetworkError(
-            f"{repository} is gated: accept its licence on its page, and log in on this machine with: hf auth login"
-        ) from None
+        raise NetworkError(f"{repository} is gated: accept its licence on its page, then run: hf auth login") from None
     except hub.errors.RepositoryNotFoundError:
-        raise NetworkError(
-            f"the hub has no repository {repository}, or it is private: then log in with: hf auth login"
-        ) from None
+        raise NetworkError(f"there is no repository {repository}, or it is private: run: hf auth login") from None
     except hub.errors.RevisionNotFoundError:
         raise NetworkError(f"{repository} has no revision {name.revision!r}.") from None
     except Exception as error:  # also what the library under the library raises
