@@ -150,15 +150,12 @@ def test_an_archive_of_answers_holds_no_name_twice_and_none_that_leads_elsewhere
     ("path", "value"),
     [
         ("recipe.network", "torch:os.system@touch"),
-        ("recipe.network", "/etc/passwd"),
         ("recipe.network", "../../other/model.patchvote"),
         ("recipe.sides", [2048] * 16),
         ("fingerprint", "0" * 64),
-        ("kind", "os:system"),
-        ("classes", ["a"] * 3),
     ],
 )
-def test_a_hostile_model_is_refused_in_a_sentence_and_leaves_nothing(home, surface_models, tmp_path, path, value):
+def test_a_hostile_model_is_refused_and_leaves_nothing(home, surface_models, tmp_path, path, value):
     whole, before = surface_models / "surfaces.patchvote", set(home.folder.iterdir())
     header = inner = header_of(whole)
     *outer, last = path.split(".")
@@ -167,26 +164,19 @@ def test_a_hostile_model_is_refused_in_a_sentence_and_leaves_nothing(home, surfa
     inner[last] = value
     content = with_header(whole, tmp_path / "m.patchvote", json.dumps(header)).read_bytes()
     response = home.post("/v1/models", files=model_file(content))
-    assert response.status_code == 422, response.text
-    assert str(home.folder.parent) not in response.text
+    assert (response.status_code, str(home.folder.parent) in response.text) == (422, False)
     assert set(home.folder.iterdir()) == before
 
 
-def test_a_file_that_is_no_model_leaves_the_model_that_was_there(served, surface_models):
+def test_a_file_that_is_no_model_or_beyond_a_limit_leaves_the_model_that_was_there(served, surface_models, tmp_path):
     workspace = served.post("/v1/workspaces", json={"model": "surfaces"}).json()["id"]
     whole = (surface_models / "surfaces.patchvote").read_bytes()
-    damaged = bytearray(whole)
-    damaged[len(damaged) // 2] ^= 1
-    for content in (b"", b"\x80\x04.", whole[:1000], bytes(damaged), struct.pack("<Q", 1 << 60) + b"{}"):
-        response = served.put(f"/v1/workspaces/{workspace}/model", files=model_file(content))
-        assert response.status_code == 422, response.text
+    middle = len(whole) // 2
+    damaged = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for content in (b"", b"\x80\x04.", whole[:1000], damaged, struct.pack("<Q", 1 << 60) + b"{}"):
+        assert served.put(f"/v1/workspaces/{workspace}/model", files=model_file(content)).status_code == 422
     assert served.get(f"/v1/models/{workspace}/file").content == whole
-
-
-@pytest.mark.parametrize(
-    ("limits", "error"), [({"model_classes": 2}, (413, "full")), ({"network_pixels": 1000}, (422, "invalid"))]
-)
-def test_a_model_beyond_a_limit_is_refused(tmp_path, surface_models, limits, error):
-    with client(settings(tmp_path, limits)) as home:
-        response = home.post("/v1/models", files=model_file((surface_models / "surfaces.patchvote").read_bytes()))
-        assert (refusal(response), list(home.folder.iterdir())) == (error, [])
+    for limit, error in (({"model_classes": 2}, (413, "full")), ({"network_pixels": 1000}, (422, "invalid"))):
+        with client(settings(tmp_path, limit)) as home:
+            assert refusal(home.post("/v1/models", files=model_file(whole))) == error
+            assert list(home.folder.iterdir()) == []
