@@ -176,13 +176,11 @@ def test_opening_does_not_read_the_descriptors_and_blocks_take_bounded_memory(tm
 
 def test_a_view_has_everything_of_its_photos_in_its_own_order(folder):
     store = Store.open(folder)
-    assert store.order_on_disk().tolist() == [seed for seeds in SHARDS for seed in seeds]
     part = store.only(["006.jpg", "001.jpg", "005.jpg"])
     assert part.names == ["006.jpg", "001.jpg", "005.jpg"]
     assert part.labels.tolist() == ["a", "b", "b"]
     assert part.entries == [store.entries[seed] for seed in (6, 1, 5)]
     same(part.load()[0], Bags.join([make_bag(seed) for seed in (6, 1, 5)]))
-    assert part.order_on_disk().tolist() == [1, 0, 2]
     assert (len(store), store.names[1]) == (8, "001.jpg")  # as it was
 
 

@@ -177,9 +177,9 @@ def extracted(
     job = _ExtractingJob(extractor.again, extractor.backbone.spec.fingerprint, files.again)
     with contextlib.closing(engine.run(job, photos)) as results:
         for photo, result in zip(photos, in_order(results), strict=True):
-            yield (
-                (Described(photo, "", error=lost_photo(photo.name, result)), 0) if isinstance(result, Lost) else result
-            )
+            if isinstance(result, Lost):
+                result = Described(photo, error=lost_photo(photo.name, result)), 0
+            yield result
 
 
 def _written(item: Described, files: BagFiles) -> Described:
