@@ -21,7 +21,7 @@ from patchvote.errors import PhotoError
 from patchvote.models.answers import answer_in
 from patchvote.models.evidence import Evidence
 from patchvote.models.report import picture
-from patchvote.models.report.page import _examples, _mistakes
+from patchvote.models.report.page import _mistakes
 from patchvote.models.scores import Scores
 from patchvote.utils.terminal import padded, shortened, width
 from patchvote.web.learning import mistakes_of as mistakes_of_the_page
@@ -86,15 +86,12 @@ def test_pictures_and_reports_say_none_of_these(evidence, monkeypatch):
     assert picture.draw(evidence, image).height > picture.draw(named, image).height  # as high as its longest caption
     assert captions == ["1.jpg", "none of these", "bluebell", "daisy", "1.jpg", "bluebell: 42 %", "daisy: 35 %"]
 
-    rejected, plain = _examples([evidence]), _examples([named])
-    assert ("none of these" in rejected, "42" in rejected) == (True, False)
-    assert ("none of these" in plain, "42&nbsp;%" in plain) == (False, True)
-    assert _examples([dataclasses.replace(evidence, photo=Photo("1.jpg", Path("gone.jpg")))]) == ""
-
     scores = Scores(CLASSES, ("1.jpg",), np.array([2]), PROBABILITY[None], 0.05, np.array([0.01]))
     page = _mistakes(scores, [evidence], None)
     assert "None of these, is <bdi>iris" in page
     assert "likeliest: <bdi>bluebell</bdi>, 42" in page
+    gone = dataclasses.replace(evidence, photo=Photo("1.jpg", Path("gone.jpg")))
+    assert _mistakes(scores, [gone], None) == ""
     page = _mistakes(dataclasses.replace(scores, familiarity=np.array([0.6])), [evidence], None)
     assert "Named <bdi>bluebell</bdi>, is <bdi>iris" in page
     (mistake,) = mistakes_of_the_page(scores, {"1.jpg": "5f"})

@@ -42,9 +42,6 @@ def test_the_evidence_of_the_collage_points_at_the_right_parts(made):
         assert quarter.sum() / votes.sum() > 0.6  # a quarter would be chance
     page = (made[0] / "report.html").read_text()
     assert "crops of the right sides of photos whose left sides it had learned from" in page
-    examples = page[page.index("Where the evidence is") : page.index("Would more photos help?")]
-    assert examples.count("<li") == 1 + len(demo.PHOTOS)
-    assert examples.count("<img") >= 1 + len(demo.COLLAGE) + 2 * len(demo.PHOTOS)
 
 
 def test_a_folder_is_written_into_again_only_if_the_demo_made_it_or_by_force(tmp_path, monkeypatch, command: Command):

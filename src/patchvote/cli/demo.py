@@ -59,8 +59,7 @@ def run(folder: Path, machine: Machine) -> None:
 
     scores = classifier.evaluate(test)
     measured = f"on {len(scores)} crops of the right sides of photos whose left sides it had learned from"
-    parts = sorted(collage.with_name("parts").iterdir())
-    classifier.report(folder / "report.html", title="The demonstration", measured=measured, examples=[collage, *parts])
+    classifier.report(folder / "report.html", title="The demonstration", measured=measured)
     low, high = scores.interval
     show(
         f"accuracy {100 * scores.accuracy:.1f} % on {len(scores)} test crops ({100 * low:.1f} to {100 * high:.1f} %, "
@@ -74,10 +73,7 @@ def run(folder: Path, machine: Machine) -> None:
 
 
 def make_photos(folder: Path) -> tuple[Path, Path, Path]:
-    """Cut the photos into crops; return a folder for training, one for testing, and a collage of right sides.
-
-    The folder `parts` beside the collage has a larger part of every right side.
-    """
+    """Cut the photos into crops; return a folder for training, one for testing, and a collage of right sides."""
     import numpy as np
     from PIL import Image
 
@@ -85,8 +81,7 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
     if spec is None or spec.origin is None:
         raise PatchvoteError("the demo uses photos of scikit-image. Install it with: pip install 'patchvote[demo]'")
     source, rng = Path(spec.origin).parent / "data", np.random.default_rng(0)
-    parts, collage = folder / "parts", Image.new("RGB", (448, 448))
-    parts.mkdir(parents=True, exist_ok=True)
+    collage = Image.new("RGB", (448, 448))
     for label, name in PHOTOS.items():
         image = Image.open(source / name).convert("RGB")
         middle = round(image.width * 0.55)
@@ -97,11 +92,9 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
                 side = int(rng.integers(40, 90))
                 x, y = int(rng.integers(part.width - side + 1)), int(rng.integers(part.height - side + 1))
                 part.crop((x, y, x + side, y + side)).save(folder / kind / label / f"{index:02d}.png")
-        side = min(224, *right.size)
-        quarter = right.crop((0, 0, side, side)).resize((224, 224), Image.Resampling.BICUBIC)
-        quarter.save(parts / f"{label}.png")
         if label in COLLAGE:
-            row, column = divmod(COLLAGE.index(label), 2)
+            side, (row, column) = min(224, *right.size), divmod(COLLAGE.index(label), 2)
+            quarter = right.crop((0, 0, side, side)).resize((224, 224), Image.Resampling.BICUBIC)
             collage.paste(quarter, (224 * column, 224 * row))
     collage.save(folder / "collage.png")
     return folder / "train", folder / "test", folder / "collage.png"

@@ -312,16 +312,14 @@ class Answering(Parameters):
             worst = [self._photos[name] for name in names if name in self._photos]  # others were learned before
             yield from (one for one in self._explained(worst, self._explain) if isinstance(one, Evidence))
 
-    def report(self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = ()) -> None:
+    def report(self, path: str | Path, *, title: str, measured: str) -> None:
         """Write the results of the last `fit` or `evaluate` to one HTML file.
 
-        It has a title, and says on which photos the answers were measured. Of `examples`, the parts that vote for their
-        classes are shown.
+        It has a title, and says on which photos the answers were measured.
         """
         from .report.page import write_report
 
-        shown = [self.explain(photo) for photo in examples]
-        write_report(path, self.model, self.scores, self.mistakes(), shown, title=title, kind=measured)
+        write_report(path, self.model, self.scores, self.mistakes(), title=title, kind=measured)
 
 
 # --- workers of an engine ---------------------------------------------------------------------------------------------

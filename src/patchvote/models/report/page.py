@@ -13,7 +13,6 @@ import numpy as np
 from ...errors import PhotoError
 from ...photos.decode import SHOWN, load_image
 from ...utils.terminal import some
-from ...voters.votes import NONE
 from ..evidence import Evidence, cannot_tell
 from ..learning_curve import enough_sentence
 from ..model import Model
@@ -42,8 +41,6 @@ _MAX_UNFOLDED = 25  # classes up to which the confusion matrix is shown at once:
 _MAX_WITH_NUMBERS = 30  # classes up to which the cells of the confusion matrix have room for numbers
 _MAX_IN_MATRIX = 150  # classes up to which the confusion matrix can be read
 _MAX_LISTED = 20  # classes that are listed of photos that were added at once
-_MAX_EXAMPLE_CLASSES = 4  # pictures beside an example
-_LEAST_SHOWN = 0.1  # probability of a class that is drawn of an example, besides the likeliest
 _SIDE = 320  # longest side of a photo in pixels: three fit side by side
 
 
@@ -52,7 +49,6 @@ def write_report(
     model: Model,
     scores: Scores | None,
     mistakes: Iterable[Evidence] = (),
-    examples: Iterable[Evidence] = (),
     *,
     title: str,
     kind: str,
@@ -63,9 +59,9 @@ def write_report(
     """
     if scores is None or not len(scores):
         lead = f'<p class="lead">{prose(accuracy_of(model.about))}</p>\n'
-        body = f'<p class="big none">Not measured</p>\n{lead}{_examples(examples)}'
+        body = f'<p class="big none">Not measured</p>\n{lead}'
     else:
-        body = _headline(scores, kind) + _examples(examples) + _curve(model, scores) + _classes(scores)
+        body = _headline(scores, kind) + _curve(model, scores) + _classes(scores)
         body += _confusion(scores) + _confidence(scores) + _rejection(scores)
         body += _mistakes(scores, mistakes, cannot_tell(model))
     body += _making(model) + section("Its limits", bullets(map(prose, limits(model))))
@@ -241,62 +237,39 @@ def _square(label: str, drawn: str, axes: tuple[str, str], caption: str) -> str:
 
 
 def _mistakes(scores: Scores, mistakes: Iterable[Evidence], no_pulls: str | None) -> str:
-    cards = []
-    for evidence in mistakes:
-        index = scores.names.index(evidence.name)
-        expected, predicted = (scores.classes[numbers[index]] for numbers in (scores.expected, scores.predicted))
-        answer, share = f"Named {isolated(predicted)}", percent(float(scores.confidence[index]))
-        sure = f"confidence {share}"
-        if scores.rejected[index]:
-            answer, sure = "None of these", f"likeliest: {isolated(predicted)}, {share}"
-        heading = (
-            f'{answer}, is {isolated(expected)}</h3>\n<p class="small">{sure} &middot; {isolated(evidence.name)}</p>'
-        )
-        captions = {label: f"for {isolated(label)}" for label in (predicted, expected)}
-        pulls = ", ".join(f"{isolated(pull.name)} ({percent(pull.share)})" for pull in evidence.pulls)
-        pulled = f'<p class="small">Training photos that pulled it to {isolated(predicted)}: {pulls}</p>\n'
-        cards.append(_card(evidence, f"<h3>{heading}", "the photo", captions, pulled * bool(pulls)))
+    cards = [_mistake(scores, evidence) for evidence in mistakes]
     legend = "Each photo, then the photo bright where it supports the predicted class, and the true class."
     note = f"<p>{prose(no_pulls)}</p>\n" if no_pulls else ""
-    return _cards("Mistakes with the highest confidence", f"<p>{legend}</p>\n{note}", cards)
+    listed = f'<p>{legend}</p>\n{note}<ol class="mistakes">\n{"".join(cards)}</ol>\n'
+    return section("Mistakes with the highest confidence", listed) if any(cards) else ""
 
 
-def _examples(examples: Iterable[Evidence]) -> str:
-    """Return the section of photos beside the parts that vote for their classes; nothing without photos."""
-    cards = []
-    for evidence in examples:
-        shares = [(label, float(evidence.probability[evidence.number(label)])) for label in evidence.ranking]
-        shown = [one for one in shares if one[1] >= _LEAST_SHOWN][:_MAX_EXAMPLE_CLASSES] or shares[:1]
-        captions = {
-            label: isolated(label) + ("" if evidence.rejected else f", {percent(share)}") for label, share in shown
-        }
-        heading = f"<h3>{isolated(evidence.name)}</h3>"
-        cards.append(_card(evidence, heading, f"the photo{f': {NONE}' * evidence.rejected}", captions))
-    legend = (
-        "Each photo, then the photo bright where its parts vote for a class: the likeliest, and others of 10&nbsp;% or "
-        "more. The model was never told where in a photo its class is."
-    )
-    return _cards("Where the evidence is", f"<p>{legend}</p>\n", cards)
-
-
-def _card(evidence: Evidence, heading: str, caption: str, captions: dict[str, str], below: str = "") -> str:
-    """Draw a photo, and beside it the photo bright where it supports classes; nothing if it cannot be read any more."""
+def _mistake(scores: Scores, evidence: Evidence) -> str:
+    """Draw a photo, and beside it the photo bright where it supports two classes; nothing if it cannot be read."""
     try:
         image = None if evidence.photo is None else load_image(evidence.photo, SHOWN).convert("RGB")
     except PhotoError:
         return ""
     if image is None:
         return ""
+    index = scores.names.index(evidence.name)
+    expected, predicted = (scores.classes[numbers[index]] for numbers in (scores.expected, scores.predicted))
+    answer, share = f"Named {isolated(predicted)}", percent(float(scores.confidence[index]))
+    sure = f"confidence {share}"
+    if scores.rejected[index]:
+        answer, sure = "None of these", f"likeliest: {isolated(predicted)}, {share}"
     image.thumbnail((_SIDE, _SIDE))
-    drawn = figure(image, f"The photo {evidence.name}", caption)
-    for label, words in captions.items():
-        drawn += figure(glow(evidence, image, label), f"The photo, bright where it supports {label}", words)
-    wide = ' class="wide"' * (len(captions) > 2)
-    return f'<li{wide}>\n{heading}\n<div class="pictures">\n{drawn}</div>\n{below}</li>\n'
-
-
-def _cards(heading: str, lead: str, cards: Sequence[str]) -> str:
-    return section(heading, f'{lead}<ol class="mistakes">\n{"".join(cards)}</ol>\n') if any(cards) else ""
+    drawn = figure(image, f"The photo {evidence.name}", "the photo")
+    for label in (predicted, expected):
+        words = f"The photo, bright where it supports {label}"
+        drawn += figure(glow(evidence, image, label), words, f"for {isolated(label)}")
+    pulls = ", ".join(f"{isolated(pull.name)} ({percent(pull.share)})" for pull in evidence.pulls)
+    pulled = f'<p class="small">Training photos that pulled it to {isolated(predicted)}: {pulls}</p>\n' if pulls else ""
+    return (
+        f"<li>\n<h3>{answer}, is {isolated(expected)}</h3>\n"
+        f'<p class="small">{sure} &middot; {isolated(evidence.name)}</p>\n'
+        f'<div class="pictures">\n{drawn}</div>\n{pulled}</li>\n'
+    )
 
 
 # --- none of these ----------------------------------------------------------------------------------------------------
