@@ -13,8 +13,7 @@ from helpers.command import network_in
 from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK
 from helpers.shards import assert_same_bags
-from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
-from helpers.worker_networks import DeadlyNetwork, FaintingNetwork, TracedNetwork
+from helpers.workers import DeadlyNetwork, Doubling, Ending, Fainting, FaintingNetwork, Refusing, TracedNetwork
 from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
 from patchvote.utils.engine import Engine
 

@@ -15,7 +15,7 @@ import pytest
 from helpers.command import network_in
 from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK
-from helpers.worker_networks import TracedNetwork
+from helpers.workers import TracedNetwork
 from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, fill
 from patchvote.models.file import read_model
 from patchvote.utils.engine import Engine, TeamEngine
@@ -128,7 +128,7 @@ def test_gradients_in_parts_train_the_prototypes_of_one_process_and_continue_fro
 LISTENING = """
 import os, sys
 from pathlib import Path
-from helpers.worker_jobs import Doubling
+from helpers.workers import Doubling
 from patchvote.engines.ray import RayEngine
 
 def listening():

@@ -9,12 +9,12 @@ from pathlib import Path
 
 def install(folder: Path, module: str, source: str, entry_points: str) -> Path:
     """Write a package into a folder, which has to be on Python's path for others to see it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{module}.py").write_text(source)
     info = folder / f"{module}-1.0.dist-info"
-    info.mkdir()
+    info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(entry_points)
+    if source:
+        (folder / f"{module}.py").write_text(source)
     return folder
 
 
@@ -28,8 +28,4 @@ def install_project(folder: Path, project: Path) -> Path:
         for line in [f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())]
     ]
     shutil.copytree(project / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    info = folder / f"{package}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    return folder
+    return install(folder, package, "", "\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""Networks for workers of an engine: they leave the number of their process behind, or end it."""
+"""Networks and jobs for workers of an engine: some leave the number of their process behind, some end it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import signal
 from pathlib import Path
 
 from helpers.quick_network import QuickNetwork
+from patchvote import StoreError
+
+
+def faint(folder: Path) -> None:
+    """End the first process that calls it."""
+    with contextlib.suppress(FileExistsError):
+        (folder / "fainted").touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class TracedNetwork(QuickNetwork):
@@ -28,9 +36,7 @@ class FaintingNetwork(TracedNetwork):
     def __call__(self, images):
         answer = super().__call__(images)
         if self.calls > 15:
-            with contextlib.suppress(FileExistsError):
-                (self.folder / "fainted").touch(exist_ok=False)
-                os.kill(os.getpid(), signal.SIGKILL)
+            faint(self.folder)
         return answer
 
 
@@ -43,3 +49,38 @@ class DeadlyNetwork(TracedNetwork):
             (self.folder / f"{os.getpid()} died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__call__(images)
+
+
+class Doubling:
+    """Doubles numbers."""
+
+    name, per_task = "double", 3
+
+    def start(self):
+        return lambda numbers: [2 * number for number in numbers]
+
+
+class Refusing(Doubling):
+    def start(self):
+        raise StoreError("this store is closed today.")
+
+
+class Ending(Doubling):
+    def start(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Fainting:
+    """Adds numbers; the first process that is asked ends instead."""
+
+    name = "add"
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def start(self):
+        return self._add
+
+    def _add(self, shared, own):
+        faint(self.folder)
+        return shared + own
