@@ -53,12 +53,7 @@ class Labelled(_Listed):
     """A collection of photos, and the columns of lists."""
 
     photos: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PHOTOS",
-            parser=place,
-            help="A folder (one folder per class), or a .csv or .jsonl with file_name and label.",
-        ),
+        Path, typer.Argument(metavar="PHOTOS", parser=place, help="A folder of class folders, a .csv or a .jsonl.")
     ]
 
     def source(self, path: Path | None = None) -> Path | Found:
@@ -94,10 +89,7 @@ class Labelled(_Listed):
 class Unlabelled(_Listed):
     """Photos in files, folders and lists, by arguments or from standard input."""
 
-    photos: Annotated[
-        list[str],
-        typer.Argument(metavar="PHOTOS", help="Photos, folders or lists; - reads paths from standard input."),
-    ]
+    photos: Annotated[list[str], typer.Argument(metavar="PHOTOS", help="Photos, folders, lists; - for standard input.")]
 
     @functools.cached_property
     def names(self) -> list[str]:

@@ -15,17 +15,12 @@ from .options import Machine
 
 
 def serve(
-    model: Annotated[
-        list[Path] | None, typer.Argument(metavar="MODEL", help="Models that the page can ask from the start.")
-    ] = None,
+    model: Annotated[list[Path] | None, typer.Argument(metavar="MODEL", help="Models to ask.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; other machines need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 8000,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the token that requests must carry.", show_default="$PATCHVOTE_TOKEN, or none"),
-    ] = None,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token; $PATCHVOTE_TOKEN by default.")] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Name by which browsers reach the server; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Name of the server for browsers.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the workspaces.", show_default="your data")] = None,
     queue: Annotated[int, typer.Option(min=1, help="Photos that may wait; further ones are refused with 429.")] = 200,
