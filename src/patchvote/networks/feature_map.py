@@ -16,7 +16,7 @@ from ..errors import NetworkError
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import brief, text, whole
 from .base import NetworkSpec, Preprocessing, stride_of
-from .graph import nodes_of, patch_size
+from .graph import all_nodes, patch_size
 from .session import EndlessWorkError, Session
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _prepared(part: onnx.ModelProto) -> onnx.ModelProto:
     changed.CopyFrom(part)
     constants = {constant.name for constant in part.graph.initializer}
     # A graph that quantises its tensors by their largest value: images of one batch would affect each other.
-    scales_by_batch = any(node.op_type.startswith("DynamicQuantize") for node in nodes_of(part))
+    scales_by_batch = any(node.op_type.startswith("DynamicQuantize") for node in all_nodes(part.graph.node))
     for image in changed.graph.input:
         kind = image.type.tensor_type
         if image.name in constants:

@@ -40,12 +40,6 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             yield from all_nodes(graph.node)
 
 
-def nodes_of(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield all nodes of a model: those of its graph, of nested graphs, and of its functions."""
-    for body in (model.graph.node, *(function.node for function in model.functions)):
-        yield from all_nodes(body)
-
-
 def inputs_of(node: onnx.NodeProto) -> Iterator[str]:
     """Yield the names of all tensors that a node reads, including those that its branches and loops read."""
     yield from node.input
@@ -170,7 +164,6 @@ def _part(
         part,
         opset_imports=model.opset_import,
         ir_version=model.ir_version,
-        functions=model.functions,
         producer_name=model.producer_name,
     )
 

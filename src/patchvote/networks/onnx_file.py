@@ -3,8 +3,8 @@
 The preprocessing is given in arguments, in a TOML file beside it (`net.toml` beside `net.onnx`), or in the graph's
 metadata. Everything else is read from the graph or found by running it (`feature_map`).
 
-The file is not trusted. Loops (they need not end), operations whose cost depends on the content of a photo, functions
-that expand to too many nodes, and weights in files outside its folder are refused.
+The file is not trusted. Loops (they need not end), functions (they can stand for any number of nodes), operations whose
+cost depends on the content of a photo, and weights in files outside its folder are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from ..utils.schema import brief
 from ..utils.terminal import nearest
 from .base import Activation, NetworkSpec, Preprocessing
 from .feature_map import OnnxSettings, adapt
-from .graph import all_nodes, cut, nodes_of, output_names, subgraphs
+from .graph import all_nodes, cut, output_names, subgraphs
 from .session import OnnxBackbone
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 _SETTINGS = "patchvote"  # key of a graph's metadata that holds the text of its TOML file
 _MAX_BYTES = (1 << 31) - 1  # of a graph with its weights: the limit of protocol buffers
-_MAX_NODES = 200_000  # with all functions expanded; the largest networks have some thousands
-_MAX_DEPTH = 100  # of functions that call functions; real networks have a few levels
 
 # Operations whose time or output size depends on the content of an image (a trial run would not tell for the next
 # photo), operations on text, and one that names a file. Detectors have some after the features.
@@ -42,7 +40,7 @@ _REFUSED = frozenset(
     {"NonMaxSuppression", "NonZero", "Unique", "Compress", "TfIdfVectorizer", "LabelEncoder", "Tokenizer", "EPContext"}
     | {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch"}
 )
-# The standard's domains, and those of ONNX Runtime for quantised and optimised graphs. A graph may define more.
+# The standard's domains, and those of ONNX Runtime for quantised and optimised graphs.
 _DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 
@@ -166,40 +164,20 @@ def read_graph(path: Path, locate: Callable[[str], Path] | None = None) -> tuple
 
 
 def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
-    """Refuse loops, and functions that expand to more nodes than any network has."""
-    for node in nodes_of(model):
+    """Refuse loops, and functions, which can stand for any number of nodes."""
+    if model.functions:
+        raise NetworkError(f"{path} has functions of its own: inline them, with onnx.inliner.inline_local_functions.")
+    for node in all_nodes(model.graph.node):
         is_branch = node.op_type == "If" and node.domain in ("", "ai.onnx")
         if not is_branch and any(subgraphs(node)):
             raise NetworkError(
                 f"{path} has a loop ({node.op_type[:40]!r}), which need not end. Export it with its loops unrolled."
             )
-    functions = {(function.domain, function.name): function for function in model.functions}
-    sizes: dict[tuple[str, str], int] = {}
-
-    def expanded(nodes: Iterable[onnx.NodeProto], depth: int) -> int:
-        """Return the number of nodes with all functions expanded, or any number above the limit."""
-        if depth > _MAX_DEPTH:  # also where a function calls itself
-            return _MAX_NODES + 1
-        count = 0
-        for node in all_nodes(nodes):
-            key = (node.domain, node.op_type)
-            if key in functions and key not in sizes:
-                sizes[key] = expanded(functions[key].node, depth + 1)
-            count += sizes.get(key, 1)
-            if count > _MAX_NODES:
-                break
-        return count
-
-    if expanded(model.graph.node, 0) > _MAX_NODES:
-        raise NetworkError(f"{path} has more than {_MAX_NODES:,} operations, which is more than any network has.")
 
 
 def _check_operations(model: onnx.ModelProto, name: str) -> None:
     """Refuse operations that descriptors do not need; `model` is the part of a graph that is used."""
-    functions = {(function.domain, function.name) for function in model.functions}
-    for node in nodes_of(model):
-        if (node.domain, node.op_type) in functions:
-            continue
+    for node in all_nodes(model.graph.node):
         if node.op_type in _REFUSED or node.domain not in _DOMAINS:
             operation = node.op_type if node.domain in _DOMAINS else f"{node.domain}.{node.op_type}"
             raise NetworkError(
@@ -235,8 +213,8 @@ def _location(tensor: onnx.TensorProto) -> str:
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield all constants of a model, including those of nested graphs, functions and attributes."""
-    nodes = list(nodes_of(model))
+    """Yield all constants of a model, including those of nested graphs and attributes."""
+    nodes = list(all_nodes(model.graph.node))
     attributes = [attribute for node in nodes for attribute in node.attribute]
     graphs = [model.graph, *(graph for node in nodes for graph in subgraphs(node))]
     sparse = [tensor for graph in graphs for tensor in graph.sparse_initializer]
