@@ -166,9 +166,6 @@ def _check_folder(where: str, argument: str, recorded: str | None, named: Path) 
 
     A folder that is not there any more may have been renamed: then the user knows better.
     """
-    try:
-        may_be = not recorded or not Path(recorded).is_dir() or Path(recorded).samefile(named)
-    except (OSError, ValueError):  # the named folder is not there, or the record has letters that no path has
-        may_be = False
-    if not may_be:
+    is_there = recorded and "\0" not in recorded and os.path.isdir(recorded)  # noqa: PTH112 - Path may raise
+    if is_there and os.path.realpath(str(recorded)) != os.path.realpath(named):
         raise PatchvoteError(f"{where} is of the folder {recorded!r:.300}, and {argument} is {named}.")

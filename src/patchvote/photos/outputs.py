@@ -77,10 +77,6 @@ def _check_place(path: Path) -> None:
 
 def _check_owner(path: Path, kind: Kind, renewed: bool) -> None:
     """Refuse to replace a file that cannot be made again."""
-    try:
-        is_free = (renewed or kind not in (Kind.model, Kind.report, Kind.suspects)) and is_made_again(path)
-    except OSError as error:
-        raise PatchvoteError(f"{path} exists, but cannot be read: {error.strerror}. Choose another name.") from error
-    if not is_free:
+    if not ((renewed or kind not in (Kind.model, Kind.report, Kind.suspects)) and is_made_again(path)):
         words = "it exists. Choose another name, or add --force to replace it."
         raise PatchvoteError(f"{path} would be replaced by {kind}, but {words}")
