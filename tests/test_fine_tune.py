@@ -18,7 +18,7 @@ from patchvote.models.file import read_model  # noqa: E402
 from patchvote.models.scores import Scores  # noqa: E402
 from patchvote.networks import graph_of, load  # noqa: E402
 from patchvote.nn import TuningSettings, VoteHead, fine_tune, tune_or_keep  # noqa: E402
-from patchvote.nn.learner import Learner  # noqa: E402
+from patchvote.nn.fine_tune import Learner  # noqa: E402
 from patchvote.nn.tune_or_keep import Comparison  # noqa: E402
 from patchvote.photos.find import find_photos  # noqa: E402
 from patchvote.utils.onnx_graph import GraphBuilder  # noqa: E402
