@@ -25,30 +25,14 @@ _NAMED = 3  # damaged files that a sentence names
 
 @dataclasses.dataclass
 class Filled:
-    """What was done so far, for progress and for the caller.
+    """What was done so far, for progress and for the caller."""
 
-    Attributes
-    ----------
-    photos : int
-        Number of requested photos.
-    kept : int
-        Photos that were in the cache or in the store already.
-    extracted : int
-        Photos that went through the network.
-    skipped : list of PhotoError
-        Photos that could not be read, with the reason.
-    seconds : float
-        Time taken so far.
-    damaged : list of str
-        Names of files that were found damaged; their photos were extracted again.
-    """
-
-    photos: int
-    kept: int = 0
-    extracted: int = 0
-    skipped: list[PhotoError] = dataclasses.field(default_factory=list)
-    seconds: float = 0.0
-    damaged: list[str] = dataclasses.field(default_factory=list)
+    photos: int  # requested
+    kept: int = 0  # photos that were in the cache or in the store already
+    extracted: int = 0  # photos that went through the network
+    skipped: list[PhotoError] = dataclasses.field(default_factory=list)  # photos that could not be read
+    seconds: float = 0.0  # taken so far
+    damaged: list[str] = dataclasses.field(default_factory=list)  # files whose photos were extracted again
 
     @property
     def done(self) -> int:
