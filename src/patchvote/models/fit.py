@@ -153,8 +153,7 @@ def fit_model(
 ) -> Fitted:
     """Train a voter, as `voter_for` returns it, on labelled photos, and measure it on photos that were left out.
 
-    `budget` limits a voter that learns in passes: seconds of processor time, so that the result does not depend on what
-    else runs; of workers, seconds by the clock.
+    `budget` is the processor time of a voter that learns in passes, whatever else runs; of workers, time by the clock.
     `held_out` is a share of the photos of every class, or the names of photos, that are left out together.
     """
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
