@@ -117,14 +117,11 @@ def table(protocol: Protocol, setting: Setting, results: Results) -> str:
         if _is_baseline(run) or run.voter == COVARIANCE or (best := _best_baseline(means, run)) is None:
             continue
         against = [best, None if _adapts(run) else covariance]
-        splits = str(len({cell["split"] for cell in runs[run]}))
-        rows.append([title(run.voter), splits, *(_words(results, run, one, setting.main) for one in against)])
+        rows.append([title(run.voter), *(_words(results, run, one, setting.main) for one in against)])
     found = {run: _best_baseline(means, run) for run in runs}
     names = {adapts: title(best.voter) for run, best in found.items() if best for adapts in [_adapts(run)]}
-    rows.append(["the best mean-pooled image", "", " / ".join(names[key] for key in sorted(names)), ""])
-    return markdown(
-        ["voter of parts", "splits", "beside the best mean-pooled image", "beside covariance pooling"], rows
-    )
+    rows.append(["the best mean-pooled image", " / ".join(names[key] for key in sorted(names)), ""])
+    return markdown(["voter of parts (splits)", "beside the best mean-pooled image", "beside covariance pooling"], rows)
 
 
 def versus(protocol: Protocol, pairs: Sequence[tuple[str, str]], results: Results) -> str:
@@ -135,8 +132,8 @@ def versus(protocol: Protocol, pairs: Sequence[tuple[str, str]], results: Result
         cells = common_cells(results, first, second)
         if cells[0]:
             means = [f"{_mean_over_pairs(list(one.values())):.2f}" for one in cells]
-            rows.append([" : ".join(map(title, names)), str(len(cells[0])), *means, _words(results, first, second)])
-    return markdown(["voters", "splits", "first", "second", "difference; won : lost; sign test"], rows)
+            rows.append([" : ".join(map(title, names)), *means, _words(results, first, second)])
+    return markdown(["voters", "first", "second", "difference (splits); won : lost; sign test"], rows)
 
 
 def _words(results: Results, run: Run, other: Run | None, pairs: Collection[str] = ()) -> str:
@@ -144,8 +141,10 @@ def _words(results: Results, run: Run, other: Run | None, pairs: Collection[str]
     found = None if other is None else compare(results, run, other, pairs)
     if found is None:
         return ""
+    shared = {pair for pair, _ in common_cells(results, run, other, pairs=pairs)[0]} if other else set()
+    splits = f"{found.splits}" + (f", {len(shared)} of {len(pairs)} pairs" if len(shared) < len(pairs) else "")
     error = f" ± {found.error:.2f}" if found.splits > 1 else ""
-    return f"{found.difference:+.2f}{error}; {found.first} : {found.second}; p = {found.p:.2g}"
+    return f"{found.difference:+.2f}{error} ({splits}); {found.first} : {found.second}; p = {found.p:.2g}"
 
 
 def _mean_over_pairs(cells: Sequence[dict[str, Any]]) -> float:
