@@ -143,8 +143,8 @@ def _words(results: Results, run: Run, other: Run | None, pairs: Collection[str]
         return ""
     shared = {pair for pair, _ in common_cells(results, run, other, pairs=pairs)[0]} if other else set()
     splits = f"{found.splits}" + (f", {len(shared)} of {len(pairs)} pairs" if len(shared) < len(pairs) else "")
-    error = f" ± {found.error:.2f}" if found.splits > 1 else ""
-    return f"{found.difference:+.2f}{error} ({splits}); {found.first} : {found.second}; p = {found.p:.2g}"
+    error = f"±{found.error:.2f}" if found.splits > 1 else ""
+    return f"{found.difference:+.2f}{error} ({splits}); {found.first}:{found.second}; p={found.p:.2g}"
 
 
 def _mean_over_pairs(cells: Sequence[dict[str, Any]]) -> float:

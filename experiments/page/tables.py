@@ -85,7 +85,7 @@ def accuracies(protocol: Protocol, results: Results, whole: Protocol | None = No
     table = []
     for voter in protocol.voters:
         figure = source.figure(source.settings[0].name, voter, None)
-        cells = [f"{figure[0]:.2f} ± {figure[1]:.2f}" if figure else ""]
+        cells = [f"{figure[0]:.2f}±{figure[1]:.2f}" if figure else ""]
         for recipe in recipes:
             found = [row for row in rows if (row["voter"], row["recipe"]) == (voter, recipe)]
             cells += [f"{_mean(found[0])} ({found[0]['splits']})" if found else ""]
@@ -156,7 +156,7 @@ def times(protocol: Protocol, results: Results) -> str:
 
 
 def _mean(row: Row) -> str:
-    return f"{row['mean']:.2f}" + (f" ± {row['deviation']:.2f}" if row["splits"] > 1 else "")
+    return f"{row['mean']:.2f}" + (f"±{row['deviation']:.2f}" if row["splits"] > 1 else "")
 
 
 def _arrow(pair: str) -> str:
