@@ -251,7 +251,7 @@ def test_the_report_of_evaluate_says_whose_figures_are_of_the_training(tmp_path)
     assert "nothing of c: a class is measured on photos of it that are held out" in fitted
 
 
-@pytest.mark.parametrize(("count", "says"), [(32, "cannot be told from chance"), (3200, "is overconfident")])
+@pytest.mark.parametrize(("count", "says"), [(32, "cannot be told from chance"), (3200, "it is overconfident")])
 def test_a_model_is_called_overconfident_only_where_that_is_not_chance(tmp_path, count, says):
     expected = (np.arange(count) >= 0.71875 * count).astype(int)
     scores = Scores(("a", "b"), tuple(map(str, range(count))), expected, np.tile([0.815, 0.185], (count, 1)))

@@ -78,9 +78,9 @@ def _headline(scores: Scores, kind: str) -> str:
         f'<p class="ends" aria-hidden="true"><span>0</span><span>95&nbsp;% interval: {100 * low:.1f} to '
         f"{percent(high, 1)}</span><span>100&nbsp;%</span></p>\n"
         f'<p class="lead">{prose(accuracy_sentence(scores.summary(), "photos", held_out=scores.held_out))}</p>\n'
-        f"<p>With {photos(len(scores))}, the margin of error is about {points:.{int(points < 10)}f} points; four "
-        f"times as many would halve it. Always answering the most frequent of the {len(scores.classes):,} classes "
-        f"would be correct for {percent(most / len(scores))}.</p>\n"
+        f"<p>With {photos(len(scores))}, the margin of error is about {points:.{int(points < 10)}f} points. Always "
+        f"answering the most frequent of the {len(scores.classes):,} classes would be correct for "
+        f"{percent(most / len(scores))}.</p>\n"
     )
 
 
@@ -174,15 +174,11 @@ def _cell(count: int, images: int, classes: Sequence[str], true: int, predicted:
 
 
 def _confidence(scores: Scores) -> str:
-    confidence = float(scores.confidence.mean())
+    confidence, accuracy = float(scores.confidence.mean()), scores.accuracy
     low, high = scores.interval
-    sizes = f"its mean confidence is {percent(confidence, 1)}, its accuracy {percent(scores.accuracy, 1)}"
-    difference = f"difference of {100 * abs(confidence - scores.accuracy):.1f} points"
-    if low <= confidence <= high:
-        verdict = f"Overall, {sizes}: with {photos(len(scores))}, a {difference} cannot be told from chance."
-    else:
-        kind = "underconfident" if confidence < low else "overconfident"
-        verdict = f"Overall, the model is {kind}: {sizes}, and a {difference} is more than chance explains."
+    verdict = "cannot be told from chance"
+    if not low <= confidence <= high:
+        verdict = f"is more than chance explains: it is {'underconfident' if confidence < low else 'overconfident'}"
     rows = [
         f"<tr>{number(100 * g.confidence, '.0f', ' %')}{number(100 * g.accuracy, '.0f', ' %')}{number(g.images)}</tr>\n"
         for g in scores.reliability()
@@ -191,7 +187,8 @@ def _confidence(scores: Scores) -> str:
         "Confidence and accuracy",
         "<p>Of photos with a confidence of 80&nbsp;%, 80 in 100 should be classified correctly. Here photos are "
         f"grouped by confidence. The mean difference to the accuracy is {100 * scores.calibration_error:.1f} points. "
-        f"{verdict}</p>\n"
+        f"Overall, the model's mean confidence is {percent(confidence, 1)}, its accuracy {percent(accuracy, 1)}. With "
+        f"{photos(len(scores))}, that difference {verdict}.</p>\n"
         f'<div class="beside">\n{_diagram(scores)}{table("=confidence =accuracy =photos", rows)}</div>\n',
     )
 
@@ -295,23 +292,16 @@ def _rejection(scores: Scores) -> str:
 
 
 def _of_known(scores: Scores) -> str:
-    rejected, count = scores.rejected, int(scores.rejected.sum())
+    count, share = int(scores.rejected.sum()), percent(scores.threshold, int(scores.threshold < 0.1))
+    rule = f"fewer than {share} of the photos of its classes that were held out of the training look as strange"
     if scores.familiarity is None:
-        rule = f"the likeliest class has a probability below {percent(scores.threshold)}"
-    else:
-        share = percent(scores.threshold, int(scores.threshold < 0.1))
-        rule = f"fewer than {share} of the photos of its classes that were held out of the training look as strange"
-    sentence = "No photo of its classes was rejected here."
-    if count:
-        right = scores.rejected_right
-        sentence = (
-            f"Here, these are {count:,} of {photos(len(scores))} ({percent(count / len(scores))}) of its classes. The "
-            f"likeliest class is right for {right:,} of them, and wrong for {count - right:,}."
-        )
-        if not rejected.all():
-            sentence += f" Of all others, {percent(scores.accuracy_of_named, 1)} are classified correctly."
-        sentence += " Elsewhere on this page, the likeliest class is the answer."
-    return f"<p>The model answers &ldquo;none of these&rdquo; for a photo if {rule}. {sentence}</p>\n"
+        rule = f"the likeliest class has a probability below {share}"
+    others = f" Of all others, {percent(scores.accuracy_of_named, 1)} are classified correctly." if count else ""
+    return (
+        f"<p>The model answers &ldquo;none of these&rdquo; for a photo if {rule}. Here, these are {count:,} of "
+        f"{photos(len(scores))} of its classes, and the likeliest class is right for {scores.rejected_right:,} of them."
+        f"{others} Elsewhere on this page, the likeliest class is the answer.</p>\n"
+    )
 
 
 def _of_strangers(scores: Scores, strangers: Strangers) -> str:
