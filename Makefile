@@ -19,12 +19,10 @@ test: check
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest $(PARALLEL) $(APART) -m "slow or browser"
 
-# One process after the other: a cluster of two workers takes all cores of a small machine. The page on clusters has a
-# process of its own: it needs a cluster that no other test has used.
-RAY_TESTS := $(filter-out tests/test_ray_page.py,$(wildcard tests/test_ray*.py))
+# One process after the other: a cluster of two workers takes all cores of a small machine.
+RAY_TESTS := $(wildcard tests/test_ray*.py)
 test-ray: .venv/installed-dev
 	$(BIN)/python -m pytest $(RAY_TESTS)
-	$(if $(wildcard tests/test_ray_page.py),$(BIN)/python -m pytest tests/test_ray_page.py)
 
 # Networks of timm and torchvision, against the real packages.
 test-torch: .venv/installed-libraries
