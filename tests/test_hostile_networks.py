@@ -320,7 +320,7 @@ def test_what_onnx_runtime_says_of_names_in_the_file_does_not_reach_the_terminal
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("mean = " + "[" * 10_000, "is not a TOML file: .*nested too deeply"),
+        ("mean = " + "[" * 10_000, "is not a TOML file"),
         ("a" + ".a" * 5_000 + " = 1", "is not a TOML file|has an unknown key"),
         ("x" * 10_000 + " = 1", "has an unknown key"),
         ("mean = 1" + "0" * 5000, "is not a TOML file|mean must be"),

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from patchvote import PatchvoteError
-from patchvote.photos.outputs import check_outputs
-from patchvote.utils.file_kinds import Kind
+from patchvote.photos.outputs import Kind, check_outputs
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ class LocalEngine:
             yield from zip(task, work([items[number] for number in task]), strict=True)
 
     def team(self, job: TeamJob) -> LocalTeam:
-        """Start a team of two; see `TeamEngine.team`."""
+        """Start a team of two; see `Engine.team`."""
         return LocalTeam(job, size=2)
 
 

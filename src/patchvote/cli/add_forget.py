@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..utils.file_kinds import Kind
+from ..photos.outputs import Kind
 from ..utils.terminal import counted, say
 from .fit import record_of
 from .options import Cache, ChangedModel, Cluster, Machine, ModelFile, Printing, Seed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.file_kinds import Kind
+from ..photos.outputs import Kind
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import cell, counted, csv_of, printable_json, say, show
 from .options import Cache, Describing, Force, Machine, MistypedError, Printing, Report, check_list, check_written

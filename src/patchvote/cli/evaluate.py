@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.file_kinds import Kind
+from ..photos.outputs import Kind
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted, padded, printable, width
 from .options import Adapting, Cache, Cluster, ModelFile, Printing, Report

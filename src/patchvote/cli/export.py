@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..utils.file_kinds import Kind
+from ..photos.outputs import Kind
 from .options import ModelFile, Printing, check_written
 from .output import size
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..errors import PatchvoteError
-from ..utils.file_kinds import Kind
+from ..photos.outputs import Kind
 from .fit import Fitting, fit_lines, record_of, write_report
 from .options import Machine, NewModel, Printing, numbers_of
 from .output import leave, progress_line, tell_skipped

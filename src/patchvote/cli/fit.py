@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.file_kinds import Kind
+from ..photos.outputs import Kind
 from ..utils.remote import place
 from ..utils.terminal import counted, some
 from ..voters.registry import OWN

@@ -19,7 +19,7 @@ import typer
 
 from ..engines import EngineName, opened_engine
 from ..errors import PatchvoteError
-from ..utils.file_kinds import Kind
+from ..photos.outputs import Kind
 from ..utils.remote import place
 from ..utils.terminal import show, show_json
 

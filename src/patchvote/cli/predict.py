@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..utils.file_kinds import Kind
+from ..photos.outputs import Kind
 from ..utils.terminal import counted, say
 from .options import Adapting, Cache, Cluster, MistypedError, ModelFile, Output, Printing
 from .output import Wanted, leave, print_answers, progress_line

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import PhotoError
-from ..utils.file_kinds import Kind
+from ..photos.outputs import Kind
 from ..utils.terminal import counted, say
 from .options import Cache, Machine, ModelFile, Output, Printing
 from .output import Wanted, leave, print_answers, progress_line, tell_skipped

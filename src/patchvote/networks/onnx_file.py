@@ -14,13 +14,13 @@ import functools
 import hashlib
 import json
 import os
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NetworkError
-from ..utils.file_kinds import NAME, SETTINGS_HEAD
-from ..utils.files import file_digest, open_regular, parse_toml, read_bytes, read_toml, write_file
+from ..utils.files import file_digest, open_regular, read_bytes, write_file
 from ..utils.schema import brief
 from ..utils.terminal import nearest
 from .base import Activation, NetworkSpec, Preprocessing
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import onnx
 
 _SETTINGS = "patchvote"  # key of a graph's metadata that holds the text of its TOML file
+_MAX_TOML_BYTES = 1 << 14  # the largest of our files has 5 kB; the parser's time grows with the square of a line
 _MAX_BYTES = (1 << 31) - 1  # of a graph with its weights: the limit of protocol buffers
 
 # Operations whose time or output size depends on the content of an image (a trial run would not tell for the next
@@ -86,12 +87,15 @@ def _settings_of(path: Path, model: onnx.ModelProto) -> OnnxSettings:
     file = path.with_suffix(".toml")
     try:
         if os.path.exists(file):  # noqa: PTH110 - Path.exists raises for names that no file can have
-            table = read_toml(file)
+            content = read_bytes(file, _MAX_TOML_BYTES).decode()
         else:
-            table = parse_toml(next((one.value for one in model.metadata_props if one.key == _SETTINGS), ""))
+            content = next((one.value for one in model.metadata_props if one.key == _SETTINGS), "")
+        if len(content) > _MAX_TOML_BYTES:
+            raise ValueError(f"it has more than {_MAX_TOML_BYTES:,} characters")
+        table = tomllib.loads(content)
     except OSError as error:
         raise NetworkError(f"{file} cannot be read: {error.strerror or error}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NetworkError(f"{file} is not a TOML file: {error}") from None
     known = [field.name for field in dataclasses.fields(OnnxSettings)]
     for key in table:
@@ -106,7 +110,7 @@ def write_network(path: str | Path, graph: onnx.ModelProto, spec: NetworkSpec) -
 
     path, preprocessing = Path(path), spec.preprocessing
     lines = [
-        SETTINGS_HEAD,
+        "# Settings of a network, written by patchvote",
         f"output = {json.dumps(graph.graph.output[0].name, ensure_ascii=False)}",  # a name may hold quotes
         f"mean = {list(preprocessing.mean)}",
         f"scale = {list(preprocessing.scale)}",
@@ -117,7 +121,7 @@ def write_network(path: str | Path, graph: onnx.ModelProto, spec: NetworkSpec) -
     text = "\n".join([*lines, ""])
     marked = onnx.ModelProto()
     marked.CopyFrom(graph)
-    marked.producer_name = NAME
+    marked.producer_name = "patchvote"
     onnx.helper.set_model_props(marked, {_SETTINGS: text})
     write_file(path, [marked.SerializeToString()])
     write_file(path.with_suffix(".toml"), [text.encode()])

@@ -7,15 +7,39 @@ command reads, or writes as another output, is never replaced, not even with `fo
 
 from __future__ import annotations
 
+import enum
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..errors import PatchvoteError
-from ..utils.file_kinds import Kind, is_made_again
+from ..utils.files import open_regular
 from ..utils.remote import RemotePath
 from .formats import is_photo
+
+# Near the beginning of every page, picture, graph, archive and table of settings; and the first columns of answers.
+_MARKS = (b"patchvote", b"file,label,probability,likeliest", b'{"file":')
+
+
+class Kind(enum.StrEnum):
+    """Kinds of files that patchvote writes for users."""
+
+    model = "a model"
+    report = "a report"
+    picture = "a picture"
+    arrays = "arrays of evidence"
+    graph = "an exported graph"
+    settings = "settings of a network"
+    answers = "a file of answers"
+    suspects = "a list of suspects"
+
+
+def _is_made_again(path: Path) -> bool:
+    """Return whether patchvote wrote a file and can write it again, as it can all but models and lists for people."""
+    with open_regular(path) as file:
+        head = file.read(4096)
+    return any(mark in head for mark in _MARKS) and not head[8:].startswith(b"{")
 
 
 def check_outputs(
@@ -53,7 +77,7 @@ def _is_read(path: Path, source: Path) -> bool:
     """Whether an output is what a command reads, or somebody's photo in a folder that it reads."""
     if isinstance(source, RemotePath) or not os.path.exists(source):  # noqa: PTH110 - Path raises for invalid names
         return False
-    if source.is_dir() and is_photo(path) and not is_made_again(path):
+    if source.is_dir() and is_photo(path) and not _is_made_again(path):
         return path.resolve().is_relative_to(source.resolve())
     return path.samefile(source)
 
@@ -77,6 +101,6 @@ def _check_place(path: Path) -> None:
 
 def _check_owner(path: Path, kind: Kind, renewed: bool) -> None:
     """Refuse to replace a file that cannot be made again."""
-    if not ((renewed or kind not in (Kind.model, Kind.report, Kind.suspects)) and is_made_again(path)):
+    if not ((renewed or kind not in (Kind.model, Kind.report, Kind.suspects)) and _is_made_again(path)):
         words = "it exists. Choose another name, or add --force to replace it."
         raise PatchvoteError(f"{path} would be replaced by {kind}, but {words}")

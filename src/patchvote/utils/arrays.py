@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import PatchvoteError, first_line
+from .onnx_graph import GraphBuilder
 
 _CHUNK = 1 << 16  # numbers per call of ONNX Runtime: 256 kB as float32, which stay in cache
 _FLOAT32, _FLOAT16 = 1, 10  # numbers of the types in ONNX
@@ -77,19 +78,11 @@ def int8_product(matrix: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any]], npt.N
     runs on the thread of its caller. Rows have 7 bits (-63 to 63), the matrix has 8 (-127 to 127): with 8 in both,
     processors without VNNI could overflow when they add pairs of products.
     """
-    from onnx import TensorProto, helper, numpy_helper
-
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["rows", "matrix", "zero"], ["products"])],
-        "products",
-        [helper.make_tensor_value_info("rows", TensorProto.UINT8, ["rows", matrix.shape[1]])],
-        [helper.make_tensor_value_info("products", TensorProto.INT32, ["rows", len(matrix)])],
-        [
-            numpy_helper.from_array(np.ascontiguousarray(matrix.T.astype(np.int8)), "matrix"),
-            numpy_helper.from_array(np.array(_ZERO, np.uint8), "zero"),
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    graph = GraphBuilder()
+    operands = "rows", graph.constant(matrix.T, np.int8), graph.constant(_ZERO, np.uint8)
+    graph.node("MatMulInteger", *operands, output="products")
+    kinds = {"rows": "UINT8", "products": "INT32"}
+    model = graph.model("p", {"rows": ["n", matrix.shape[1]]}, {"products": ["n", len(matrix)]}, kinds=kinds)
     session = _on_one_thread(model.SerializeToString())
 
     def product(rows: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

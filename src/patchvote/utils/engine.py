@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
@@ -38,19 +38,6 @@ class Lost:
     reason: str
 
 
-@runtime_checkable
-class Engine(Protocol):
-    """Runs jobs on workers."""
-
-    def run(self, job: Job[Item, Result], items: Sequence[Item]) -> Generator[tuple[int, Result | Lost], None, None]:
-        """Do all items; yield the number of an item and its result as soon as it is known, in any order.
-
-        A worker that ends is replaced, and its items are done again. An exception that the job raises ends the run and
-        is raised here.
-        """
-        ...
-
-
 class TeamJob(Protocol):
     """Work in which every worker keeps what it has read, and all are asked again and again."""
 
@@ -77,12 +64,18 @@ class Team(Protocol):
         """End the workers."""
 
 
-@runtime_checkable
-class TeamEngine(Protocol):
-    """Engine that can hold a team of workers."""
+class Engine(Protocol):
+    """Runs jobs on workers."""
+
+    def run(self, job: Job[Item, Result], items: Sequence[Item]) -> Generator[tuple[int, Result | Lost], None, None]:
+        """Do all items; yield the number of an item and its result as soon as it is known, in any order.
+
+        A worker that ends is replaced, and its items are done again. An exception that the job raises ends the run and
+        is raised here.
+        """
 
     def team(self, job: TeamJob) -> Team:
-        """Start a team."""
+        """Start workers that are asked together."""
 
 
 def tasks_of(count: int, per_task: int, workers: int) -> list[list[int]]:

@@ -25,7 +25,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from ..errors import PatchvoteError, WaitWarning
 from .remote import RemotePath
@@ -39,7 +39,6 @@ except ImportError:  # Windows
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}  # all others are devices
 _BLOCK = 1 << 16  # bytes that are read at once of a file that has more than the system reports
-_MAX_TOML_BYTES = 1 << 14  # the largest of our files has 5 kB; the parser's time grows with the square of a line
 
 _FOLDER = "patchvote-temporary-"
 _TEMPORARY = re.compile(rf"\.writing-[0-9a-f]{{32}}|{_FOLDER}[a-z0-9_]{{8}}")
@@ -89,23 +88,6 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
     if max(size, len(content)) > limit:
         raise OSError(errno.EFBIG, f"it has more than the {limit:,} bytes that are read of such a file", str(path))
     return content
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """Read an untrusted TOML file in bounded time; `OSError` or `ValueError` say why it cannot be read."""
-    return parse_toml(read_bytes(path, _MAX_TOML_BYTES).decode())
-
-
-def parse_toml(text: str) -> dict[str, Any]:
-    """Parse an untrusted text in TOML in bounded time; `ValueError` if it is none, or too large."""
-    import tomllib
-
-    if len(text) > _MAX_TOML_BYTES:
-        raise ValueError(f"it has more than {_MAX_TOML_BYTES:,} characters")
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def file_digest(path: Path) -> str:

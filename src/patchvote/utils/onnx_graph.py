@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .file_kinds import NAME
-
 if TYPE_CHECKING:
     import onnx
 
@@ -101,7 +99,7 @@ class GraphBuilder:
             graph,
             opset_imports=[helper.make_opsetid("", opset)],
             ir_version=_IR_VERSION,
-            producer_name=NAME,
+            producer_name="patchvote",
         )
         if metadata:
             helper.set_model_props(model, metadata)

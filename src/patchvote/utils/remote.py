@@ -110,11 +110,6 @@ class RemotePath(type(Path())):  # type: ignore[misc]
             with contextlib.suppress(FileExistsError):
                 self._call("makedirs", exist_ok=True)
 
-    def unlink(self, missing_ok: bool = False) -> None:
-        """Remove a file."""
-        with contextlib.suppress(*[FileNotFoundError] * missing_ok):
-            self._call("rm_file")
-
     def rename(self, target: Any) -> Self:
         """Give a file another name; an object store copies it."""
         self._call("mv", str(target))

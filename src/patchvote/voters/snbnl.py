@@ -25,7 +25,7 @@ from ..bags.bags import Bags
 from ..bags.copies import copy_groups
 from ..bags.store import Store
 from ..errors import PatchvoteError
-from ..utils.engine import Engine, Team, TeamEngine
+from ..utils.engine import Engine, Team
 from ..utils.remote import place
 from .base import Voter
 from .labels import hold_out, image_weights
@@ -199,9 +199,9 @@ class SNBNL(PrototypeVoter):
     def fit_on_workers(self, X: Any, y: Any = None, *, engine: Engine) -> Self:
         """Learn as `fit` does, up to rounding; each worker of the engine computes a part of every gradient.
 
-        This process reads the images and writes the checkpoint. An engine that holds no team does not help.
+        This process reads the images and writes the checkpoint.
         """
-        if self.options.device is not None or not isinstance(engine, TeamEngine):
+        if self.options.device is not None:
             return self.fit(X, y)
         with contextlib.closing(engine.team(GradientJob())) as team:
             self._team = team

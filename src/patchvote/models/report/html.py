@@ -18,9 +18,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from ...utils.file_kinds import GENERATOR
 from ...utils.files import write_file
 from ...utils.terminal import counted
+from ...version import __version__
 
 _MAX_ROWS, _FIRST_ROWS = 25, 20  # rows of a table that is shown whole (a screen), and that are shown of a larger one
 
@@ -139,7 +139,8 @@ def _page(title: str, body: str) -> str:
     style = resources.files(__package__).joinpath("page.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'{GENERATOR}\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'<meta name="generator" content="patchvote {__version__}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escaped(title)}</title>\n'
         f"<style>\n{style}</style>\n</head>\n<body>\n<main>\n<h1>{escaped(title)}</h1>\n{body}</main>\n"
         f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"

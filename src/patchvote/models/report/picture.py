@@ -20,7 +20,6 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
-from ...utils.file_kinds import NAME
 from ...utils.terminal import printable
 from ...voters.votes import NONE
 from ..evidence import Evidence
@@ -100,7 +99,7 @@ def draw_matches(
 def encoded(image: Image.Image) -> bytes:
     """Return a picture as the bytes of a PNG file."""
     data, metadata = io.BytesIO(), PngInfo()
-    metadata.add_text("Software", NAME)
+    metadata.add_text("Software", "patchvote")
     image.save(data, "PNG", pnginfo=metadata)  # `optimize` takes twice as long for 1 % fewer bytes
     return data.getvalue()
 
