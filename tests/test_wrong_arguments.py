@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.small_models import remade, ridge_model
-from patchvote import Bags, Evidence, ImageClassifier, PatchvoteError, fill
+from patchvote import Bags, ImageClassifier, PatchvoteError, fill
 from patchvote.errors import ModelError
 from patchvote.models.evidence import evidence_of
 
@@ -49,16 +49,6 @@ def test_models_have_names_of_files_and_stores_extractors(path, tmp_path):
     with pytest.raises(PatchvoteError, match="extractor of fill must be an Extractor, got"):
         fill(tmp_path / "store", np.zeros((8, 8, 3), np.uint8), path)
     assert not (tmp_path / "store").exists()
-
-
-@pytest.mark.parametrize("size", [(0, 5), (-1, 5), (5, 0), (2.5, 5), ("a", 5)])
-def test_a_map_has_a_size_in_pixels(size):
-    boxes = np.array([[0, 0, 0.5, 1]])
-    evidence = Evidence("a.jpg", ("sea", "land"), np.array([[2.0, 0]]), boxes, np.array([0.6, 0.4]))
-    with pytest.raises(PatchvoteError, match="of a map must be a whole number of pixels"):
-        evidence.map("sea", *size)
-    with pytest.raises(PatchvoteError, match="there is no class ''"):
-        evidence.map("", 2, 2)
 
 
 def test_a_class_has_a_name():

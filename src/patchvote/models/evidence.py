@@ -166,10 +166,6 @@ class Evidence:
         return self.classes.index(label)
 
     def _spread(self, votes: npt.NDArray[np.float64], width: int, height: int) -> npt.NDArray[np.float64]:
-        if not all(isinstance(pixels, (int, np.integer)) and pixels >= 1 for pixels in (width, height)):
-            raise PatchvoteError(
-                f"each side of a map must be a whole number of pixels, at least 1, got {(width, height)!r:.80}."
-            )
         across, down = _coverage(self.boxes[:, 0::2], width), _coverage(self.boxes[:, 1::2], height)
         return np.asarray((down * (votes / len(votes))[:, None]).T @ across)
 

@@ -164,8 +164,8 @@ def _in_several_classes(
     suspects = []
     for i, alike in enumerate(copies[: len(numbers)]):
         others = [j for j in alike if j < len(numbers) and numbers[j] != numbers[i]]
-        chances = dict(zip(others, np.nan_to_num(held_out.probability[i, numbers[others]]).tolist(), strict=True))
-        others.sort(key=lambda j: (photos.digests[j] != photos.digests[i], -chances[j]))
+        chances = np.nan_to_num(held_out.probability[i])
+        others.sort(key=lambda j: (photos.digests[j] != photos.digests[i], -chances[numbers[j]]))
         is_confirmed = held_out.probability[i, numbers[i]] > _CONFIRMED  # never of NaN
         if others and not is_confirmed:
             exact = photos.digests[others[0]] == photos.digests[i]
