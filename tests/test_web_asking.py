@@ -83,10 +83,9 @@ def test_evidence_equals_that_of_explain_number_by_number(served, surface_models
 def test_models_are_listed_described_and_downloaded(served, surface_models):
     listed = served.get("/v1/models").json()["models"]
     assert [(model["name"], model["remembers"]) for model in listed] == [("surfaces", False), ("nearest", True)]
-    assert served.get("/v1/models/nearest").json() == listed[1]
     assert listed[0]["classes"] == ["brick", "grass", "gravel"]
-    file = served.get("/v1/models/surfaces/file")
-    assert file.content == (surface_models / "surfaces.patchvote").read_bytes()
+    assert served.get("/v1/models/nearest").json() == listed[1]
+    assert served.get("/v1/models/surfaces/file").content == (surface_models / "surfaces.patchvote").read_bytes()
     assert served.get("/v1/models/other").status_code == 404
 
 

@@ -70,8 +70,3 @@ def flip(path: Path, bit: int) -> None:
     data = bytearray(path.read_bytes())
     data[bit // 8] ^= 1 << bit % 8
     path.write_bytes(data)
-
-
-def flip_a_value(path: Path) -> None:
-    """Flip a bit of the first descriptors, which follow the header."""
-    flip(path, 8 * (8 + int.from_bytes(path.read_bytes()[:8], "little") + 21))
