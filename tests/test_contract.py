@@ -11,17 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import (
-    SNBNL,
-    Adapted,
-    Bags,
-    ImageClassifier,
-    Model,
-    PatchvoteError,
-    Recipe,
-    Store,
-    Voter,
-)
+from patchvote import SNBNL, Adapted, Bags, ImageClassifier, Model, PatchvoteError, Recipe, Store, Voter
 from patchvote.models.answers import answer_of
 from patchvote.models.evidence import evidence_of
 from patchvote.models.file import read_model, write_model
@@ -49,15 +39,6 @@ def bags():
     return make_bags(60, seed=1)
 
 
-# --- names -----------------------------------------------------------------------------------------------------------
-
-
-@each_kind
-def test_voter_scorer_and_registry_agree_on_the_one_name(kind):
-    assert voter_class(kind).scorer_class is scorer_class(kind)
-    assert scorer_class(kind).kind == made(kind).kind == kind
-
-
 def test_reading_a_model_and_voting_imports_neither_scikit_learn_nor_the_estimators(tmp_path, bags):
     for kind in OWN:
         write_model(model_of(made(kind).fit(*bags)), tmp_path / kind)
@@ -79,9 +60,6 @@ print("sklearn" in sys.modules, "patchvote.voters.base" in sys.modules)
     assert told.split() == ["False", "False"]
 
 
-# --- scorers ---------------------------------------------------------------------------------------------------------
-
-
 def model_of(voter: Voter) -> Model:
     classes = tuple(str(label) for label in voter.classes_)
     return Model(voter.scorer(), classes, Recipe(), "abc", voter.temperature_, voter.rejection_threshold_)
@@ -96,6 +74,7 @@ def test_a_scorer_votes_as_its_estimator_also_from_a_file(kind, bags, tmp_path):
     np.testing.assert_allclose(model.scorer.votes(some), voter.votes(some), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(model.scorer.scores(some), voter._mean_votes(some), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(model.probability(some[:1]), voter.predict_proba(some[:1])[0], atol=1e-5)
+    assert scorer_class(kind).kind == voter.kind == kind
     again = voter_of(model)
     assert isinstance(again, type(voter))
     np.testing.assert_array_equal(again.predict(some), voter.predict(some))
@@ -120,9 +99,6 @@ def test_more_votes_than_fit_in_memory_are_refused_and_answers_need_none_of_them
         evidence_of(model, "a photo", bag)
     monkeypatch.setattr(MomentVotes, "votes", None)  # the moments of the bag are all that an answer takes
     assert answer_of(model, "a photo", bag).likeliest == "000000"
-
-
-# --- settings --------------------------------------------------------------------------------------------------------
 
 
 @each_kind
@@ -154,18 +130,12 @@ def test_a_random_state_is_what_it_is_in_scikit_learn(kind, state, bags):
     assert voter.scorer().settings["random_state"] in (3, None)
 
 
-# --- what is no voter ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("voter", [LogisticRegression(), SNBNL, 3, None, object()])
 def test_what_is_no_voter_is_refused_before_any_photo_is_read(voter):
     network = QuickNetwork()
     with pytest.raises(PatchvoteError, match="voter must be the name of a voter or an estimator that is one"):
         ImageClassifier(QUICK, voter=voter, backbone=network)
     assert network.calls == 0
-
-
-# --- options of fit ---------------------------------------------------------------------------------------------------
 
 
 @each_kind
@@ -190,9 +160,8 @@ def test_an_adapted_voter_can_be_saved(tmp_path):
     photos, target = ([rng.random((20, 3)) + np.eye(3)[int(one == "land")] for one in labels] for _ in range(2))
     target = [photo * [1.0, 6.0, 1.0] for photo in target]
     adapted = Adapted().fit(photos, labels, target)
-    assert adapted.adapted_
     write_model(model_of(adapted), tmp_path / "m")
-    model, plain = read_model(tmp_path / "m"), adapted.unadapted_
-    for bag in target[:4]:
-        np.testing.assert_allclose(model.probability(Bags.of([bag])), adapted.predict_proba([bag])[0], atol=1e-6)
-        np.testing.assert_allclose(model.scorer.unadapted(Bags.of([bag])), plain.predict_proba([bag]), atol=1e-5)
+    model, bags = read_model(tmp_path / "m"), Bags.of(target[:4])
+    found = [model.probability(bags[index : index + 1]) for index in range(4)]
+    np.testing.assert_allclose(found, adapted.predict_proba(bags), atol=1e-6)
+    np.testing.assert_allclose(model.scorer.unadapted(bags), adapted.unadapted_.predict_proba(bags), atol=1e-5)

@@ -145,14 +145,8 @@ def test_vectors_of_any_size_and_sign_are_measured():
         assert familiarity.fault(CLASSES, DIM) is None
         assert np.isfinite(familiarity.of(probability, changed)).all()
         assert np.mean(shares < 0.05) <= 0.05
-    familiarity, _ = learn(means, numbers, np.eye(CLASSES)[numbers])
-    assert familiarity.fault(CLASSES, DIM) is None
-
-
-def test_without_left_out_photos_there_is_no_familiarity():
-    means, numbers, probability = photos(20, np.random.default_rng(7))
-    nothing = np.zeros(0, np.int64)
-    assert Familiarity.learned(means, numbers, np.arange(20), nothing, probability[:0]) == (None, None)
+    nothing = np.zeros(0, np.int64)  # no photo was left out
+    assert Familiarity.learned(means, numbers, np.arange(60), nothing, probability[:0]) == (None, None)
 
 
 def test_a_model_keeps_a_bounded_number_of_held_out_photos(monkeypatch):
@@ -178,13 +172,7 @@ def model_of(familiarity):
 
 HOSTILE = {
     "means": [np.zeros((2, 6)), np.zeros((3, 5)), np.zeros(3), np.full((3, 6), np.nan), np.full((3, 6), 1e30)],
-    "counts": [
-        np.zeros(3, np.int64),
-        np.ones(2, np.int64),
-        np.ones(3),
-        np.array([1, 2, -1]),
-        np.array([1, 2, -(2**63)]),
-    ],
+    "counts": [np.zeros(3, np.int64), np.ones(2, np.int64), np.ones(3), np.array([1, 2, -(2**63)])],
     "scales": [np.ones((2, 3)), np.zeros((2, 2)), np.array([[0, 1], [0, -1.0]]), np.full((2, 2), np.inf)],
     "held_out": [np.zeros(0), np.array([2.0, 1.0]), np.array([np.nan]), np.ones((2, 2)), np.array([1, 2])],
     "rejection": [-0.1, 1.5, float("nan")],

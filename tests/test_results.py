@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -10,11 +11,10 @@ import pytest
 from scipy.stats import binomtest
 
 from experiments.datasets import read_dataset
-from experiments.page.fair import compare, table, versus
-from experiments.paper import estimate
+from experiments.page.fair import compare, table
 from experiments.protocol import PROTOCOLS, Protocol
 from experiments.results import Draw, Results, Run, read_draws
-from experiments.runner import Group, Runner, Selection, plan
+from experiments.runner import Runner, Selection, plan
 from experiments.splits import Split
 from experiments.stores import Stores
 
@@ -57,66 +57,33 @@ def test_a_photo_of_two_splits_counts_once_for_the_voter_that_had_it_right_more_
         "|CNN-sNBNL, lambda 1e-4|+37.50±12.50 (2); 2:0; p=0.5|-12.50±12.50 (2); 0:1; p=1|",
         "|the best mean-pooled image|pooled image (scales=each)||",
     ]
-    (line,) = versus(protocol, [("snbnl", "whole-svm"), ("nbnl", "snbnl")], results).splitlines()[2:]
-    assert line.startswith("|CNN-sNBNL, lambda 1e-4 : whole image|87.50|12.50|+75.00±0.00 (2);")
 
 
 PAIRS = ("amazon-webcam", "caltech-webcam", "webcam-amazon")
 DOMAINS = {  # by voter; for each pair, the hits of two splits
-    "whole-svm": ("1100 1000", "1100 1100", "1000 1100"),
     "pooled-svm(scales=each)": ("1110 1110", "1100 1100", "1100 1100"),
     "snbnl": ("1000 1000", "1111 1111", "1100 1101"),
-    "adapted(scales=each)": ("1111 1111", "1111 1111", "1110 1111"),
-    "adapted": ("1110 1110", "1111 1111", "1111 1111"),
 }
 
 
-@pytest.fixture
-def office(results):
+def test_pairs_of_a_split_are_averaged_and_a_photo_of_the_target_counts_once_whatever_the_source(results):
     for pair in PAIRS:
         photos = [f"{pair.partition('-')[2]}/{number}" for number in range(4)]
-        draws = {Draw("unsupervised", pair, split): Split(["x"], photos) for split in (1, 2)}
-        results.keep_draws("office-caltech", draws)
+        results.keep_draws("office-caltech", {Draw("unsupervised", pair, k): Split(["x"], photos) for k in (1, 2)})
+    runs = []
     for voter, by_pair in DOMAINS.items():
         hits = {pair: splits.split() for pair, splits in zip(PAIRS, by_pair, strict=True)}
-        add(results, "office-caltech", "unsupervised", voter, hits)
-    return results
-
-
-def office_run(voter: str) -> Run:
-    return Run("office-caltech", "unsupervised", voter, "dense", "efficientnet-lite0")
-
-
-def test_pairs_of_a_split_are_averaged_and_a_photo_of_the_target_counts_once_whatever_the_source(office):
-    first, second = office_run("snbnl"), office_run("pooled-svm(scales=each)")
-    found = compare(office, first, second)
+        runs.append(add(results, "office-caltech", "unsupervised", voter, hits))
+    second, first = runs
+    found = compare(results, first, second)
     by_split = np.mean([(-50, -50), (50, 50), (0, 25)], axis=0)  # differences of each pair, in two splits
     assert found.difference == pytest.approx(np.mean(by_split))
     assert found.error == pytest.approx(np.std(by_split, ddof=1) / np.sqrt(2))
     # Webcam, four cells each: photo 0 is right in 4 and 4 of them, 1 in 2 and 4, 2 in 2 and 2, 3 in 2 and 0.
     # Amazon, two cells: photos 0, 1 and 2 are equal, 3 is right in 1 and 0.
     assert (found.first, found.second, found.p) == (2, 1, binomtest(2, 3).pvalue)
-    assert compare(office, first, second, PAIRS[:1]).difference == -50
-    assert compare(office, first, office_run("nbnn")) is None
-
-
-def test_a_row_that_adapts_is_compared_with_the_best_pooled_image_that_adapts(office):
-    protocol = Protocol.load("office-caltech")
-    lines = {line.split("|")[1]: line for line in table(protocol, protocol.settings[0], office).split("\n")}
-    found = compare(office, office_run("adapted"), office_run("adapted(scales=each)"))
-    words = f"|{found.difference:+.2f}±{found.error:.2f} (2, 3 of 6 pairs); {found.first}:{found.second};"
-    assert words in lines["adapted BagSVM"]
-    assert "pooled image (scales=each) / adapted BagSVM (scales=each)" in lines["the best mean-pooled image"]
-    assert "whole image" not in lines
-
-
-def test_a_run_is_estimated_by_the_median_of_its_voter(results):
-    protocol = Protocol.load("scene15")
-    for split, seconds in ((1, 10), (2, 20), (3, 900)):
-        cell = {"pair": None, "split": split, "train_seconds": seconds, "test_seconds": 1}
-        results.add(Run("scene15", "random", "nbnn", "dense", "efficientnet-lite0"), {"drawn": "x"}, cell)
-    group = Group("random", "dense", "efficientnet-lite0", None, 4, ("nbnn", "unknown"))
-    assert estimate(protocol, [group], results) == 21 + 60
+    assert compare(results, first, second, PAIRS[:1]).difference == -50
+    assert compare(results, first, dataclasses.replace(first, voter="nbnn")) is None
 
 
 # --- the records of the repository ------------------------------------------------------------------------------------
