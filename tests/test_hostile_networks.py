@@ -181,23 +181,18 @@ def test_ctrl_c_ends_a_command_whose_network_does_not_end(tmp_path):
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation", ["NonMaxSuppression", "NonZero", "Unique", "RegexFullMatch"])
-def test_operations_whose_cost_depends_on_the_photo_are_refused_where_they_are_used(tmp_path, operation):
-    odd = helper.make_node(operation, ["image"], ["odd"])
+def test_operations_whose_cost_depends_on_the_photo_are_refused_where_they_are_used(tmp_path):
     nodes = [
         helper.make_node("Relu", ["image"], ["features"]),
-        odd,
+        helper.make_node("NonZero", ["image"], ["odd"]),
         helper.make_node("Cast", ["odd"], ["number"], to=TensorProto.FLOAT),
         helper.make_node("ReduceMax", ["number"], ["top"], keepdims=0),
         helper.make_node("Add", ["features", "top"], ["out"]),
     ]
     path = write(tmp_path / "a.onnx", nodes)
-    refused(path, f"has the operation '{operation}', which descriptors of photos do not need")
+    refused(path, "has the operation 'NonZero', which descriptors of photos do not need")
     assert open_onnx(path, output="features").spec.dim == 3  # a detector may have it behind its features
-
-
-def test_operations_of_a_set_that_is_not_known_are_refused(tmp_path):
-    refused(write(tmp_path / "a.onnx", [call("Relu")]), "has the operation 'own.Relu'")
+    refused(write(tmp_path / "a.onnx", [call("Relu")]), "has the operation 'own.Relu'")  # of a set that is not known
 
 
 def test_an_answer_whose_shape_depends_on_the_photo_is_refused(tmp_path):
@@ -211,6 +206,8 @@ def test_an_answer_whose_shape_depends_on_the_photo_is_refused(tmp_path):
     ]
     path = write(tmp_path / "a.onnx", nodes, (ints("one", 1), ints("zero", 0)))
     refused(path, "must depend on the size of the image alone")
+    nodes = [helper.make_node("Slice", ["image", "zero", "zero", "axis"], ["out"])]
+    refused(write(tmp_path / "a.onnx", nodes, (ints("zero", 0), ints("axis", 2))), "nothing is in it")
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -231,18 +228,12 @@ def test_a_network_that_asks_for_more_memory_than_its_share_is_refused(tmp_path,
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 3, 1 << 40, 1 << 40), (1 << 30, 3, 64, 64), (1, 3, 0, 64), ("n", 3, 10**6, "w"), (0, 3, 64, 64)]
+    "shape", [(1, 3, 1 << 40, 1 << 40), (1 << 30, 3, 64, 64), ("n", 3, 10**6, "w"), (0, 3, 64, 64)]
 )
 def test_an_input_of_absurd_size_is_refused(tmp_path, shape):
     path = write_tiny_network(tmp_path / "a.onnx", shape=shape)
     with pytest.raises(NetworkError, match="pixels at once; sides may have up to 4,096|not a graph"):
         open_onnx(path, output="features")
-
-
-def test_an_empty_answer_is_refused(tmp_path):
-    nodes = [helper.make_node("Slice", ["image", "zero", "zero", "axis"], ["out"])]
-    path = write(tmp_path / "a.onnx", nodes, (ints("zero", 0), ints("axis", 2)))
-    refused(path, "nothing is in it")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -321,18 +312,15 @@ def test_what_onnx_runtime_says_of_names_in_the_file_does_not_reach_the_terminal
     ("text", "says"),
     [
         ("mean = " + "[" * 10_000, "is not a TOML file"),
-        ("a" + ".a" * 5_000 + " = 1", "is not a TOML file|has an unknown key"),
         ("x" * 10_000 + " = 1", "has an unknown key"),
-        ("mean = 1" + "0" * 5000, "is not a TOML file|mean must be"),
         ("mean = 1979-05-27", "mean must be"),
         ("scale = nan", "scale must be"),
         ("size = 99999999999999999999", "size must be a whole number"),
-        ("output = ['features']", "output must be text"),
         ("color = ['RGB']", "color must be"),
         ("output = 'features'\n#" + "x" * 10_000_000, "cannot be read: it has more than"),
         ("mean = '\x00'", "is not a TOML file"),
     ],
-    ids=range(11),
+    ids=range(8),
 )
 def test_a_toml_file_of_any_content_is_a_network_error(tmp_path, text, says):
     path = write_tiny_network(tmp_path / "net.onnx")

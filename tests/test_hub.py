@@ -64,10 +64,11 @@ def reference(net, images: np.ndarray, registers: int = 0) -> np.ndarray:
         (vit(free=False), BOTH, SQUARE, 0),  # for one size only
         (vit(registers=1), ("logits",), IMAGES, 1),  # the tokens from which a classifier takes the class token
         (convnet(), ("logits",), IMAGES, 0),  # the map that a classifier pools
+        (vit(token=False), ("last_hidden_state",), IMAGES, -1),  # tokens of patches alone
     ],
 )
 def test_descriptors_are_those_that_the_network_computes_of_its_patches(hub, net, outputs, images, registers):
-    module = Only(net, 1) if outputs == ("logits",) and hasattr(net, "tokens") else net
+    module = Only(net, BOTH.index(outputs[0])) if len(outputs) == 1 and hasattr(net, "tokens") else net
     settings = TIMM if hasattr(net, "features") else DINO
     hub.push("tiny/net", repository(exported(module, *outputs), settings))
     backbone, expected = load("hf:tiny/net"), reference(net, images, registers)
@@ -75,9 +76,8 @@ def test_descriptors_are_those_that_the_network_computes_of_its_patches(hub, net
     np.testing.assert_allclose(backbone(images), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("free", [True, False])
-def test_a_float16_file_gives_nearly_the_same_descriptors(hub, free):
-    net = vit(free=free)
+def test_a_float16_file_gives_nearly_the_same_descriptors(hub):
+    net = vit()
     hub.push("tiny/vit", repository(exported(net, *BOTH, half=True), DINO))
     found = load("hf:tiny/vit")(SQUARE)
     assert found.dtype == np.float32
@@ -104,11 +104,6 @@ def test_a_network_that_allows_other_sizes_looks_at_two_scales_and_another_at_on
     assert (one.recipe.sampling, len(one(IMAGES[0]).values)) == (Dense(sides=(64,)), 1 + 16)
     with pytest.raises(NetworkError, match="one scale only"):
         Extractor(Recipe("hf:tiny/fixed"))
-
-
-def test_a_network_without_a_class_token_is_read(hub):
-    hub.push("tiny/siglip", repository(exported(Only(vit(token=False), 0), "last_hidden_state"), DINO))
-    assert load("hf:tiny/siglip")(SQUARE).shape == (3, 4, 4, 24)
 
 
 def test_among_several_outputs_the_user_says_which(hub):
@@ -144,15 +139,11 @@ def test_the_name_is_pinned_to_a_commit_and_a_digest_and_needs_no_connection_aft
     with pytest.raises(NetworkError, match="tiny/other is not in the cache"):
         load("hf:tiny/other")
     assert hub.asked == []
-
-
-def test_a_pinned_name_stays_what_it_was_when_the_branch_moves_on(hub, tiny):
-    old, name = load_pinned(tiny)
-    hub.push("tiny/vit", repository(vit_file(registers=1), DINO))
-    new, other = load_pinned(f"{tiny}@main")
-    assert name != other
-    assert load(name).spec.fingerprint == old.spec.fingerprint != new.spec.fingerprint
-    assert len(hub.downloads()) == 3  # two graphs; their settings are the same file
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    hub.push("tiny/vit", repository(vit_file(registers=1), DINO))  # the branch moves on
+    old, new = load(name), load(f"{tiny}@main")
+    assert old.spec.fingerprint != new.spec.fingerprint
+    assert old.spec.name != new.spec.name
 
 
 def test_a_file_that_was_changed_in_the_cache_or_is_another_one_is_noticed(tiny, tmp_path):
@@ -184,7 +175,7 @@ def test_weights_in_a_file_of_their_own_are_downloaded_with_the_graph(hub, tmp_p
     assert load(name).spec.fingerprint == backbone.spec.fingerprint
 
 
-@pytest.mark.parametrize("location", ["../../../../secret", "/etc/passwd", "..%2Fsecret", "../config.json"])
+@pytest.mark.parametrize("location", ["../../../../secret", "/etc/passwd", "../config.json"])
 def test_weights_outside_of_the_snapshot_are_refused_and_nothing_is_asked_for(hub, location):
     model = onnx.load_from_string(vit_file())
     tensor = model.graph.initializer[0]
@@ -207,8 +198,6 @@ def test_weights_outside_of_the_snapshot_are_refused_and_nothing_is_asked_for(hu
         ("hf:tiny/text", "tiny/text has no ONNX file"),
         ("hf:tiny/many", "Its ONNX files are: a.onnx, b.onnx"),
         ("hf:tiny/bare", "not known how pixels become the input of tiny/bare"),
-        ("hf:vit", "does not name a network of the hub"),
-        ("hf:tiny/vit@/model.onnx", "does not name a network of the hub"),
         ("hf:tiny/../vit", "does not name a network of the hub"),
         ("hf:tiny/vit/model.bin", "does not name a network of the hub"),
         ("hf:tiny/vit?size=big", "whole number of pixels"),
@@ -229,10 +218,13 @@ def test_what_is_not_there_or_mistyped_is_refused_in_one_line(hub, tiny, name, s
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_the_image_tower_comes_before_a_graph_that_takes_text(hub):
-    files = {"onnx/vision_model.onnx": vit_file(), "onnx/text_model.onnx": b""}
-    hub.push("tiny/clip", repository(b"not a graph", DINO) | files)
-    assert "/onnx/vision_model.onnx?" in load("hf:tiny/clip").spec.name
+def test_of_two_graphs_the_tower_of_images_is_read_and_without_settings_the_user_says_how(hub):
+    hub.push(
+        "tiny/clip", {"onnx/vision_model.onnx": vit_file(), "onnx/text_model.onnx": b"", "model.onnx": b"no graph"}
+    )
+    spec = load("hf:tiny/clip?pixels=imagenet&size=64").spec
+    assert "/onnx/vision_model.onnx?" in spec.name
+    assert spec.preprocessing.mean == pytest.approx((123.675, 116.28, 103.53))
 
 
 def test_without_a_connection_the_cache_is_used_and_else_the_reason_is_given(tiny, quick, monkeypatch):
@@ -263,9 +255,6 @@ DINOV2 = {
     "size": {"shortest_edge": 256},
     **IMAGENET,
 }
-SIGLIP = {"do_normalize": True, "rescale_factor": 1 / 255, "size": {"height": 256, "width": 256}, **HALF}
-VIT = {"do_normalize": True, "size": 384, **HALF}
-CONVNEXT = {"crop_pct": 0.875, "size": {"shortest_edge": 224}, **IMAGENET}
 MOBILEVIT = {
     "do_center_crop": True,
     "crop_size": {"height": 256, "width": 256},
@@ -273,6 +262,7 @@ MOBILEVIT = {
     "do_normalize": False,
 }
 RAW = {"do_rescale": False, "image_mean": 127.5, "image_std": 127.5, "size": 64}
+VIT = {"do_normalize": True, "size": {"height": 256, "width": 256}, **HALF}
 OFFSET = {**VIT, "rescale_factor": 1 / 127.5, "rescale_offset": True, "image_mean": 0.0, "image_std": 1.0}
 
 
@@ -289,14 +279,11 @@ def half(x):
     [
         (CLIP, {}, 224, imagenet),
         (DINOV2, {}, 224, imagenet),
-        (SIGLIP, {}, 256, half),
-        (VIT, {}, 384, half),
-        (CONVNEXT, {}, 224, imagenet),
+        (VIT, {}, 256, half),
         (MOBILEVIT, {}, 256, lambda x: x[..., ::-1] / 255),
         (RAW, {}, 64, half),
-        (OFFSET, {}, 384, half),
+        (OFFSET, {}, 256, half),
         ({}, TIMM, 64, half),
-        (TIMM, {}, 64, half),
         (CLIP, TIMM, 64, half),
     ],
 )
@@ -311,33 +298,19 @@ def test_the_forms_of_the_hub_give_the_input_that_their_library_computes(preproc
     ("change", "says"),
     [
         ({"image_mean": None}, "not known how pixels become"),
-        ({"image_mean": [1, 2]}, "image_mean must be"),
         ({"image_mean": "x" * 10_000}, "image_mean must be"),
         ({"image_std": [10**400] * 3}, "image_std must be"),
         ({"image_std": 0}, "scale must not be 0"),
         ({"rescale_factor": 0}, "rescale_factor must be a number above 0"),
-        ({"rescale_factor": "x"}, "rescale_factor must be"),
         ({"size": {"height": 100, "width": 200}}, "must be square"),
-        ({"size": "large"}, "size must be a whole number"),
         ({"size": 10**9}, "size must be a whole number"),
-        ({"size": -3}, "size must be a whole number"),
     ],
 )
-def test_settings_that_cannot_be_right_are_refused(change, says):
+def test_settings_that_cannot_be_right_are_refused(change, says, tmp_path):
     with pytest.raises(NetworkError, match=says) as caught:
         described({**VIT, **change}, {}, "net").preprocessing("NCHW")
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize("content", ["", "[1]", "{", "[" * 100_000, '"x"', "\x00"])
-def test_a_file_of_settings_that_is_no_table_is_refused(tmp_path, content):
-    path = tmp_path / "preprocessor_config.json"
-    path.write_text(content)
-    with pytest.raises(NetworkError, match="is not a table in JSON"):
-        read_settings(path)
-
-
-def test_a_repository_without_settings_is_told_how_pixels_become_its_input(hub):
-    hub.push("tiny/bare", {"model.onnx": vit_file()})
-    spec = load("hf:tiny/bare?pixels=imagenet&size=64").spec
-    assert spec.preprocessing.mean == pytest.approx((123.675, 116.28, 103.53))
+    for content in ("[1]", "[" * 100_000):
+        (tmp_path / "preprocessor_config.json").write_text(content)
+        with pytest.raises(NetworkError, match="is not a table in JSON"):
+            read_settings(tmp_path / "preprocessor_config.json")

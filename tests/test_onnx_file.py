@@ -42,8 +42,6 @@ def test_an_onnx_file_is_described_by_a_few_arguments(tiny_network):
     np.testing.assert_allclose(before(PIXELS), by_hand(PIXELS, 10, 2, relu=False), atol=1e-3)
     inside = open_onnx(tiny_network, output="linear")  # any tensor, not only outputs
     np.testing.assert_allclose(inside(PIXELS), by_hand(PIXELS, relu=False), atol=1e-2)
-    one_cell = open_onnx(tiny_network, output="features", size=32)
-    assert (one_cell.spec.stride, one_cell(PIXELS).shape) == (32, (3, 2, 3, 6))
     with pytest.raises(NetworkError, match="cannot take an input"):
         net(np.zeros((1, 8, 8, 3), np.uint8))
 
@@ -94,18 +92,6 @@ def test_tensors_that_only_a_branch_reads_stay_in_the_graph(tmp_path):
     np.testing.assert_allclose(net(PIXELS), 2 * by_hand(PIXELS), atol=1e-2)
 
 
-def test_tokens_become_a_map_without_the_class_token(tmp_path):
-    nodes = [
-        helper.make_node("Reshape", ["features", "shape"], ["flat"]),
-        helper.make_node("Transpose", ["flat"], ["patches"], perm=[0, 2, 1]),
-        helper.make_node("ReduceMean", ["patches"], ["class"], axes=[1]),
-        helper.make_node("Concat", ["class", "patches"], ["tokens"], axis=1),
-    ]
-    net = open_onnx(extended(tmp_path / "a.onnx", *nodes, shape=[0, 6, -1]), output="tokens", size=64)
-    assert (net.spec.dim, net.spec.stride) == (6, 32)
-    np.testing.assert_allclose(net(PIXELS), by_hand(PIXELS), atol=1e-2)
-
-
 def test_fingerprints_tell_networks_apart_and_names_do_not(tmp_path, tiny_network):
     copy = tmp_path / "copy.onnx"
     copy.write_bytes(tiny_network.read_bytes())
@@ -135,12 +121,8 @@ def test_fingerprints_tell_networks_apart_and_names_do_not(tmp_path, tiny_networ
         ({"output": "nothing"}, "no tensor 'nothing'"),
         ({"output": "linear", "activation": "before"}, "no 'before'"),
         ({"output": "features", "color": "CMYK"}, "color must be"),
-        ({"output": "features", "mean": "much"}, "mean must be"),
         ({"output": "features", "scale": 0}, "scale must not be 0"),
-        ({"output": "features", "scale": [1, 2]}, "scale must be"),
         ({"output": "features", "size": "224"}, "size must be a whole number"),
-        ({"output": "features", "stride": 0.5}, "stride must be a whole number"),
-        ({"output": ["features"]}, "output must be text"),
     ],
 )
 def test_settings_that_do_not_fit_the_file_are_refused(tiny_network, settings, says):
@@ -153,7 +135,6 @@ def test_files_that_are_no_networks_are_refused(tmp_path):
     path = write_tiny_network(tmp_path / "net.onnx")
     for name, toml, says in (
         ("none.onnx", "", "cannot be read"),
-        (f"{'x' * 300}.onnx", "", "cannot be read"),
         ("text.onnx", "", "is not an ONNX file|not a graph"),
         ("net.onnx", "outptu = 'features'", "Did you mean 'output'"),
         ("net.onnx", "output = ", "is not a TOML file"),
@@ -161,6 +142,3 @@ def test_files_that_are_no_networks_are_refused(tmp_path):
         path.with_suffix(".toml").write_text(toml)
         with pytest.raises(NetworkError, match=says):
             load(str(tmp_path / name))
-
-
-# --- graphs -----------------------------------------------------------------------------------------------------------
