@@ -116,12 +116,6 @@ def test_dense_inputs_have_the_nearest_number_of_cells(size, side, stride, expec
     assert Dense().input_size(*size, side, stride) == expected
 
 
-def test_boxes_are_relative_to_the_sides_in_single_precision():
-    boxes = relative(np.array([[10, 10, 20, 40]]), 40, 80)
-    assert boxes.tolist() == [[0.25, 0.125, 0.5, 0.5]]
-    assert boxes.dtype == cell_boxes(2, 2).dtype == np.float32
-
-
 @pytest.mark.parametrize(
     ("size", "expected"), [((60_000, 1), (2048, 128)), ((1, 1), (200, 200)), ((5000, 8), (2048, 128))]
 )
@@ -138,7 +132,10 @@ def test_dense_inputs_are_multiples_of_the_stride_with_the_longest_side_asked_fo
     assert (fit[0] - fit[1]) * (width - height) >= 0
 
 
-def test_cells_tile_the_image():
+def test_cells_tile_the_image_in_parts_of_its_sides():
+    boxes = relative(np.array([[10, 10, 20, 40]]), 40, 80)
+    assert boxes.tolist() == [[0.25, 0.125, 0.5, 0.5]]
+    assert boxes.dtype == cell_boxes(2, 2).dtype == np.float32
     boxes = cell_boxes(3, 5)
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     assert area.sum() == pytest.approx(1)
@@ -182,9 +179,6 @@ def test_what_is_just_beyond_a_limit_is_refused_by_name(make, says):
         make()
 
 
-# --- recipes in files -------------------------------------------------------------------------------------------------
-
-
 recipes = st.builds(
     Recipe,
     network=st.text(),
@@ -204,49 +198,30 @@ def test_a_recipe_survives_json_and_equal_recipes_are_one_key(recipe):
     assert len({again, recipe}) == 1
 
 
-def test_the_default_looks_densely_at_224_and_448_px_with_the_embedded_network():
-    assert Recipe() == Recipe("efficientnet-lite0", Dense(sides=(224, 448)), "after")
+def dense(**sampling) -> str:
+    return json.dumps({"mode": "dense", "sampling": sampling, "network": "x"})
+
+
+def patches(**sampling) -> str:
+    return json.dumps({"mode": "patch", "sampling": sampling, "network": "x"})
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"mode": "dense"}', '{"mode": "sparse", "sampling": {}}', "null", "1"]
-)
-def test_what_is_no_recipe_is_refused(text):
-    with pytest.raises(PatchvoteError, match="not a recipe"):
-        Recipe.from_json(text)
-
-
-def test_a_setting_from_the_future_is_named():
-    text = Recipe().to_json().replace('"whole"', '"wholes"')
-    with pytest.raises(PatchvoteError, match="wholes"):
-        Recipe.from_json(text)
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
+    ("text", "says"),
     [
-        ("sides", [20_000]),
-        ("sides", [224] * 20_000),
-        ("sides", [1e30]),
-        ("sides", 224),
-        ("sides", {"224": 1}),
-        ("sides", None),
-        ("count", 10**7),
-        ("levels", 10**30),
-        ("side", 10**30),
-        ("input", -1),
-        ("smallest", "32"),
+        *((text, "not a recipe") for text in ("", "[]", "{}", '{"mode": "sparse", "sampling": {}}', "null")),
+        (dense(wholes=True), "wholes"),  # a setting from the future
+        *(
+            (dense(sides=sides), "sides|not a recipe")
+            for sides in ([20_000], [224] * 20_000, [1e30], 224, {"224": 1}, None)
+        ),
+        *((patches(**{name: 10**30}), name) for name in ("count", "levels", "side")),
+        (patches(smallest="32"), "smallest"),
+        *((dense().replace('"x"', json.dumps(name)), "network of a recipe") for name in (7, None, "x" * 100_000)),
     ],
+    ids=lambda text: text[:40],
 )
-def test_a_recipe_of_a_file_that_asks_for_too_much_is_refused_at_once(setting, value):
-    mode = "dense" if setting in ("sides", "whole") else "patch"
-    text = json.dumps({"mode": mode, "sampling": {setting: value}, "network": "x"})
-    with pytest.raises(PatchvoteError) as caught:
+def test_what_is_no_recipe_or_asks_for_too_much_is_refused_at_once(text, says):
+    with pytest.raises(PatchvoteError, match=says) as caught:
         Recipe.from_json(text)
     assert len(str(caught.value)) < 400
-
-
-def test_a_network_is_named_by_text_of_bounded_length():
-    for network in (7, None, ["a"], "x" * 100_000):
-        with pytest.raises(PatchvoteError, match="network of a recipe must be a name of at most 65,536"):
-            Recipe.from_json(json.dumps({"mode": "dense", "sampling": {}, "network": network}))

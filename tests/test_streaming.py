@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import weakref
 
-import numpy as np
 import pytest
 
-from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Bags, ImageClassifier
+from helpers.quick_network import quick, shades
+from patchvote import Bags
 from patchvote.bags.extract import _Pipeline
 from patchvote.models.scores import WORST
 
@@ -30,17 +29,12 @@ def alive(monkeypatch):
     return counts
 
 
-def photos(count: int) -> tuple[list[np.ndarray], list[str]]:
-    rng, labels = np.random.default_rng(0), ["dark", "light"] * (count // 2)
-    return [(rng.integers(0, 160, (64, 64, 3)) + 90 * (label == "light")).astype(np.uint8) for label in labels], labels
-
-
 @pytest.mark.parametrize("voter", ["moment-ridge", "nbnn"])
 def test_predicting_and_evaluating_hold_as_many_bags_for_many_photos_as_for_few(voter, alive):
-    classifier = ImageClassifier(QUICK, voter=voter, backbone=QuickNetwork(), cache=False, jobs=1).fit(*photos(12))
+    classifier = quick(voter).fit(*shades(12))
     most = {}
     for count in (30, 90):
-        many, labels = photos(count)
+        many, labels = shades(count)
         alive.clear()
         classifier.predict(many)
         assert len(alive) == count
@@ -50,8 +44,7 @@ def test_predicting_and_evaluating_hold_as_many_bags_for_many_photos_as_for_few(
             pass
         most["answers", count] = max(alive)
         alive.clear()
-        wrong = ["light" if label == "dark" else "dark" for label in labels]  # every photo is a mistake
-        classifier.evaluate(many, wrong)
+        classifier.evaluate(many, labels[1:] + labels[:1])  # every photo is a mistake
         most["evaluate", count] = max(alive)
     assert max(most["predict", 90], most["answers", 90]) <= 4
     assert most["evaluate", 30] == most["evaluate", 90] <= WORST + 4

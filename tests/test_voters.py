@@ -6,6 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import cross_val_score
@@ -14,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from patchvote import NBNL, NBNN, SNBNL, Bags, LocalNBNN, MomentRidge
-from patchvote.voters.votes import NONE
+from patchvote.voters.votes import NONE, part_weights, raised, resolved, scaled
 
 # Lengths tell the classes of `make_bags` apart as well as directions do, so the local voter keeps them.
 VOTERS = [NBNN(), LocalNBNN(normalise=False), NBNL(max_iter=5), SNBNL(), MomentRidge()]
@@ -64,9 +67,6 @@ def fitted():
     return {type(voter): clone(voter).fit(TRAIN, LABELS) for voter in VOTERS}
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
-
-
 @each_voter
 def test_bags_are_named_rightly_by_their_mean_votes(voter, fitted):
     one = fitted[type(voter)]
@@ -111,7 +111,15 @@ def test_what_no_class_explains_is_none_of_these():
     assert None in many.predict_or_none(strange, none=None)
 
 
-# --- tools of scikit-learn --------------------------------------------------------------------------------------------
+@each_voter
+def test_rectified_and_signed_features_are_as_good(voter, fitted):
+    before = fitted[type(voter)].predict(TEST)
+    for shift in (20.0, -20.0, np.linspace(-3, 2, 8)):
+        train, test = ([bag + shift for bag in bags] for bags in (TRAIN, TEST))
+        found = clone(voter).fit(train, LABELS).predict(test)
+        assert np.mean(found == EXPECTED) > 0.85
+        if not isinstance(voter, MomentRidge):  # all others subtract the mean of the training descriptors first
+            assert np.mean(found == before) > 0.97
 
 
 @each_voter
@@ -120,9 +128,6 @@ def test_scikit_learns_tools_take_lists_of_bags(voter):
     assert CalibratedClassifierCV(clone(voter), cv=2).fit(TRAIN, LABELS).score(TEST, EXPECTED) > 0.85
     halve = FunctionTransformer(lambda bags: [bag / 2 for bag in bags])
     assert make_pipeline(halve, clone(voter)).fit(TRAIN, LABELS).score(TEST, EXPECTED) > 0.85
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 @each_voter
@@ -152,10 +157,8 @@ def test_bad_bags_and_labels_are_named(voter, bags, labels, says):
         (SNBNL, ("n_prototypes", 2.5)),
         (SNBNL, ("q", 0.5)),
         (SNBNL, ("alpha", math.nan)),
-        (SNBNL, ("start", "middle")),
         (NBNL, ("max_iter", 0)),
         (NBNN, ("search", "fast")),
-        (NBNN, ("n_neighbors", 0)),
         (NBNN, ("n_neighbors", 10**6)),
         (MomentRidge, ("alpha", "much")),
         (MomentRidge, ("rejection", 2)),
@@ -173,3 +176,60 @@ def test_bags_of_another_network_and_boxes_in_pixels_are_refused(voter, fitted):
         fitted[type(voter)].predict([np.ones((2, 9))])
     with pytest.raises(ValueError, match="boxes must be parts of the image"):
         NBNN().fit(Bags(np.ones((2, 3)), [0, 1, 2], [[0, 0, 50, 50]] * 2), ["a", "b"])
+
+
+# --- the vote of a part counts for what the part knows ---------------------------------------------------------------
+
+FEW, FEW_LABELS = make_bags(18)
+WEIGHTED = [SNBNL(n_prototypes=3), NBNL(n_prototypes=2, max_iter=3), NBNN(), LocalNBNN(n_neighbors=4)]
+
+
+def by_definition(votes: np.ndarray, exponent: float) -> np.ndarray:
+    """Weighted mean of the votes of one bag, part by part."""
+    total, weights = np.zeros(votes.shape[1]), 0.0
+    for vote in votes:
+        first, second = sorted(vote, reverse=True)[:2]
+        total += (first - second) ** exponent * vote
+        weights += (first - second) ** exponent
+    return total / weights if weights > 0 else votes.mean(axis=0)
+
+
+@pytest.mark.parametrize("voter", WEIGHTED, ids=lambda voter: type(voter).__name__)
+@pytest.mark.parametrize("exponent", [0.5, 2.0])
+def test_scores_are_the_weighted_means_of_the_definition(voter, exponent):
+    plain = voter.set_params(confidence=0).fit(FEW, FEW_LABELS)
+    votes = [plain.votes([bag]) for bag in FEW]
+    weighted = voter.set_params(confidence=exponent).fit(FEW, FEW_LABELS)
+    expected = np.array([by_definition(one.astype(np.float64), exponent) for one in votes])
+    np.testing.assert_allclose(weighted.decision_function(FEW), expected, rtol=1e-4, atol=1e-5)
+    shares = [weighted.votes([bag]).mean(axis=0, dtype=np.float64) for bag in FEW]
+    np.testing.assert_allclose(shares, expected, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=50)
+@given(arrays(np.float64, st.tuples(st.integers(1, 20), st.integers(2, 5)), elements=st.floats(-10, 10, width=32)))
+def test_weights_have_a_mean_of_1_and_parts_that_cannot_decide_the_weight_0(votes):
+    weights = scaled(part_weights(votes, 0.5), np.array([0, len(votes)]))
+    assert weights.mean() == pytest.approx(1)
+    assert (weights >= 0).all()
+    assert part_weights(np.array([[3.0, 3.0, 1.0], [4.0, 0.0, 0.0]]), 0.5).tolist() == [0.0, 2.0]
+    assert part_weights(votes, 0.0).tolist() == [1.0] * len(votes)
+    assert scaled(np.zeros(3), np.array([0, 3])).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_roots_are_taken_of_features_and_never_of_positions_and_not_of_the_callers_arrays():
+    values = np.random.default_rng(0).gamma(0.3, 1.0, (60, 4)).astype(np.float32)
+    boxes = np.tile(np.array([0.0, 0.0, 0.5, 0.25], np.float32), (60, 1))
+    boxes[::2] = [0.5, 0.5, 1.0, 1.0]
+    offsets, labels, before = np.arange(0, 61, 5), ["a", "b"] * 6, values.copy()
+    raw, roots = Bags(values, offsets, boxes), Bags(np.sqrt(values), offsets, boxes)
+    inside = SNBNL(2, power="auto").fit(raw, labels)
+    outside = SNBNL(2).fit(roots, labels)
+    np.testing.assert_allclose(inside.decision_function(raw), outside.decision_function(roots), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(raw.values, before)
+    assert (inside.power_, SNBNL(2, power="auto").fit(FEW, FEW_LABELS).power_) == (
+        0.5,
+        1.0,
+    )
+    assert resolved(0.3, negative=True) == 0.3
+    np.testing.assert_allclose(raised(np.array([-8.0, 27.0]), 1 / 3), [-2, 3])
