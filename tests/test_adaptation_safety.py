@@ -98,3 +98,17 @@ def test_evaluate_shows_before_and_after_adapting(model, photo_folder, tmp_path)
     assert told["refusal"] is None
     assert told["before"]["accuracy"] == 1.0
     assert told["rejected"] >= told["before"]["rejected"]
+
+
+def test_both_directions_of_what_adapting_changes_are_counted(model, photo_folder):
+    def rejected(*more):
+        lines = patchvote("predict", model, photo_folder, "--json", *more).stdout.splitlines()
+        return {answer["file"]: answer["label"] == "none of these" for answer in map(json.loads, lines)}
+
+    plain, adapted = rejected(), rejected("--adapt")
+    made = sum(adapted[name] and not plain[name] for name in plain)
+    named = sum(plain[name] and not adapted[name] for name in plain)
+    said = patchvote("predict", model, photo_folder, "--adapt").stderr
+    assert f'adapting made {made} "none of these", and gave {named} that were a class.' in said
+    said = patchvote("evaluate", model, photo_folder, "--adapt", "--no-report").stdout
+    assert f"of which {made} are newly so; {named} that were" in said

@@ -73,6 +73,8 @@ class ImageClassifier(Answering):
         Reason why the last call did not adapt the model although it was asked to; the model is then unchanged.
     before : Scores or None
         Scores of the model before it was adapted, after `evaluate` with `adapt`.
+    newly_rejected, newly_named : int
+        Photos that adapting in the last `answers` made "none of these", and those that it gave a class.
     added, forgotten : dict and list
         Number of photos per class that the last `add` learned, and names of those that the last `forget` forgot.
     damaged : list of str

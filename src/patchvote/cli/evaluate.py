@@ -90,6 +90,9 @@ def _change(classifier: ImageClassifier, after: Scores) -> str:
         for scores in (before, after)
     ]
     change = f"before adapting {parts[0]}; " + (f"after adapting {parts[1]}" if refusal is None else "not adapted")
+    if refusal is None:
+        newly = int((after.rejected & ~before.rejected).sum()), int((before.rejected & ~after.rejected).sum())
+        change += f", of which {newly[0]:,} are newly so; {newly[1]:,} that were have a class now"
     if refusal is None and after.accuracy < before.accuracy:
         change += ". Adapting made it worse: use the model without --adapt for such photos, or teach it some of them"
     return change

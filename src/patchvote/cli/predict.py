@@ -93,6 +93,9 @@ def predict(
         finally:  # after Ctrl-C as well: every photo that was sorted is whole
             if sorter is not None:
                 _tell_sorted(sorter, printing.quiet)
+    if is_adapted and not printing.quiet:
+        rejected, named = classifier.newly_rejected, classifier.newly_named
+        say(f'adapting made {rejected:,} "none of these", and gave {named:,} that were a class.')
     say(*classifier.damaged, *classifier.passed_over.sentences())
     leave(classifier, found, failed=bool(sorter and sorter.failed))
 

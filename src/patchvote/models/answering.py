@@ -52,7 +52,7 @@ class Answering(Parameters):
         self.before: Scores | None = None
         self.skipped: list[PhotoError] = []
         self.passed_over = PassedOver()
-        self.known = 0
+        self.known = self.newly_rejected = self.newly_named = 0
         self.filled: Filled | None = None
         self.refusal: str | None = None
         self.damaged: list[str] = []
@@ -112,7 +112,10 @@ class Answering(Parameters):
         """
         self.model.limit(threshold)  # refuse a wrong one before any work is done
         found, shown = self._begin(find_photos(photos)), progress if adapt else None
-        for _, answer in self._answered(found, threshold, adapt, insist, "predict", shown, engine):
+        self.newly_rejected = self.newly_named = 0
+        for before, answer in self._answered(found, threshold, adapt, insist, "predict", shown, engine):
+            self.newly_rejected += answer.rejected and not before.rejected
+            self.newly_named += before.rejected and not answer.rejected
             yield answer
 
     def _answered(
