@@ -16,11 +16,10 @@ import pytest
 
 from helpers.bad_files import DAMAGED, ODD, write_bad_files
 from helpers.command import in_terminal, words
-from patchvote import Patch, PatchvoteError, Store
+from patchvote import PatchvoteError, Store
 from patchvote.cli import COMMANDS
 from patchvote.errors import CacheWarning
 from patchvote.models.file import read_model, write_model
-from patchvote.models.scores import Scores
 
 NETWORK = ("--network", "tiny.onnx")
 FIT = (*NETWORK, "--no-cache", "--no-report")
@@ -95,15 +94,6 @@ def test_a_store_is_filled_once_and_described(place, command):
     assert json.loads(command("info", "store", "--json").out) == Store.open("store").summary()
 
 
-def test_the_papers_patches_are_an_option(place, command):
-    options = ("--mode", "patch", "--count", 20, "--smallest", 16, "--levels", 2, "--patch-input", 32)
-    done = command("extract", "photos/iris", "store", *NETWORK, *options, "-j", 1)
-    assert done.code == 0, done.err
-    recipe = Store.open("store").recipe
-    assert recipe.sampling == Patch(20, smallest=16, levels=2, input=32)
-    assert "patch: count 20" in command("info", "store").out
-
-
 def test_every_bad_file_is_decoded_or_named_and_the_rest_is_extracted(place, command):
     (place / "bad").mkdir()
     write_bad_files(place / "bad")
@@ -148,16 +138,8 @@ def test_fit_tells_what_it_learned_and_a_second_fit_takes_photos_from_the_cache(
 def test_fit_hints_at_the_folder_that_was_meant(place, command):
     shutil.copytree("photos", "all/train")
     shutil.copytree("photos", "all/test")
-    (place / "all" / "train" / "iris" / "0.jpg").unlink()
-    done = command("fit", "all", "new.patchvote", *FIT)
-    assert "did you mean all/train in place of all?" in done.err
-    assert "did you mean all/train in place of all?" in command("add", "m.patchvote", "all", "--no-cache").err
-
-
-def test_a_fit_for_other_photos_tells_how_it_adapted(place, command):
-    done = command("fit", "photos", "new.patchvote", "--target", "photos", "--insist", *FIT)
-    assert "adapted to 12 photos without classes" in done.out, done.err
-    assert "adapted" in command("info", "new.patchvote", "--card").out
+    for typed in (("fit", "all", "new.patchvote", *FIT), ("add", "m.patchvote", "all", "--no-cache")):
+        assert "did you mean all/train" in command(*typed).err
 
 
 # --- predict ----------------------------------------------------------------------------------------------------------
@@ -248,17 +230,6 @@ def test_evaluate_tells_the_accuracy_and_what_it_rejects_and_writes_a_report(str
     assert json.loads(command("evaluate", strict, "photos", "--no-report", "--json").out)["accuracy_of_named"] is None
 
 
-def test_of_many_classes_those_that_are_found_least_are_listed():
-    from patchvote.cli.evaluate import _scores_lines
-
-    classes = tuple(f"species {number:02d}" for number in range(40))
-    answers = np.eye(40)[[1, 0, *range(2, 40)]]
-    lines = _scores_lines(Scores(classes, tuple(map(str, range(40))), np.arange(40), answers))
-    assert sum(line.startswith("  species") for line in lines) == 30
-    assert all(line.endswith("  0.0 % of 1") for line in lines[1:3])
-    assert "  10 more classes do as well or better; the report and --json have all of them" in lines
-
-
 # --- add, forget and info ---------------------------------------------------------------------------------------------
 
 
@@ -288,15 +259,12 @@ def test_forgetting_a_photo_names_those_of_the_same_content_that_stay(place, com
     assert "same content" not in command("forget", "twice.patchvote", "iris/1.jpg").err
 
 
-def test_a_model_without_memory_is_small_and_learns_no_more(place, command):
+def test_a_model_without_memory_is_small_and_answers_alike(place, command):
     assert command("fit", "photos", "small.patchvote", *FIT, "--no-memory").code == 0
     assert Path("small.patchvote").stat().st_size < Path("m.patchvote").stat().st_size
     ask = ("photos/rose/1.jpg", "--json")
     assert command("predict", "small.patchvote", *ask).out == command("predict", "m.patchvote", *ask).out
     assert command("info", "small.patchvote", "--photos").out == ""
-    for typed in (("add", "small.patchvote", "photos"), ("forget", "small.patchvote", "iris/")):
-        refused = command(*typed, "--output", "new.patchvote")
-        assert (refused.code, "without its memory (--no-memory)" in refused.err) == (1, True)
 
 
 def test_a_model_that_held_no_photo_out_rejects_none(place, command):

@@ -22,6 +22,10 @@ REFUSED = f"""\
 2 .csv or .jsonl | predict m.patchvote photos -o a.xlsx
 2 --top | predict m.patchvote photos --top x
 2 --threshold | predict m.patchvote photos --threshold 9
+2 --link | predict m.patchvote photos --link
+2 --move | predict m.patchvote photos --move
+2 exclude | predict m.patchvote photos --sort-into sorted --link --move
+1 not a folder | predict m.patchvote photos --sort-into m.patchvote
 2 --columns | predict m.patchvote list.csv --columns x
 2 | predict m.patchvote -x.jpg
 2 --engine ray | predict m.patchvote photos --address here

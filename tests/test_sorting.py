@@ -68,19 +68,6 @@ def test_photos_that_cannot_be_read_or_put_there_are_told_and_the_others_are_sor
     assert {path.name for path in (place / "photos/iris").iterdir()} == {"broken.jpg", "link.jpg"}
 
 
-def test_words_that_cannot_be_meant_are_refused_before_any_work(place, command):
-    before = content(place)
-    for words, says, code in (
-        (("--link",), "--link", 2),
-        (("--move",), "--move", 2),
-        (("--sort-into", "sorted", "--link", "--move"), "exclude", 2),
-        (("--sort-into", "m.patchvote"), "not a folder", 1),
-    ):
-        done = command("predict", "m.patchvote", "photos", *words)
-        assert (done.code, says in done.err) == (code, True)
-        assert content(place) == before
-
-
 def test_no_class_of_a_model_leads_out_of_the_folder(tmp_path):
     (tmp_path / "in").mkdir()
     sorter = Sorter(tmp_path / "a" / "b" / "sorted", HOSTILE)
