@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ..models.model import Model
 from ..photos.decode import Decode
 from ..photos.find import Photo
 from ..utils.files import stamp
-from .problems import Problem, missing
+from .problems import Problem
 from .settings import Settings
 from .workspaces import Workspace, Workspaces
 
@@ -136,10 +136,9 @@ class Models:
         self._described = Counter("patchvote_photos", words[0], registry=registry)
         self._refused = Counter("patchvote_photos_refused", words[1], registry=registry)
         waiting = Gauge("patchvote_photos_waiting", "Photos that wait for the network.", registry=registry)
-        waiting.set_function(self._waiting)
+        waiting.set_function(lambda: sum(batcher.waiting for batcher in self._batchers()))
         self._lock = threading.RLock()
-        self._served: dict[Path, Served] = {}  # the one that was asked last is the last
-        self._batchers: dict[str, Batcher] = {}  # likewise
+        self._opened: dict[Path, Served] = {}  # those of workspaces; the one that was asked last is the last
         self.own: dict[str, Served] = {}  # those that the server was started with
         for path in settings.models:
             name = path.stem or "model"
@@ -152,12 +151,11 @@ class Models:
                 if settings.network is None:
                     raise
                 classifier = self._load(path, network=settings.network)
-            batcher = self._batcher_of(classifier)
-            self.own[name] = Served(name, path, seen, classifier.model, batcher)
+            self.own[name] = Served(name, path, seen, classifier.model, self._batcher_of(classifier))
 
-    def _waiting(self) -> int:
+    def _batchers(self) -> set[Batcher]:
         with self._lock:
-            return sum(batcher.waiting for batcher in self._batchers.values())
+            return {served.batcher for served in (*self.own.values(), *self._opened.values())}
 
     def get(self, name: str | None) -> Served:
         """Return a model by its name: that of a file that the server was started with, or the id of a workspace."""
@@ -171,37 +169,33 @@ class Models:
 
     def of_workspace(self, workspace: Workspace) -> Served:
         """Return the present model of a workspace."""
-        while True:
-            path = workspace.model_of(workspace.state.run)
+        with workspace.lock, self._lock:  # no other model takes its place while it is read
+            path = None if workspace.is_removed else workspace.model_of(workspace.state.run)
             if path is None:
                 raise Problem(404, "not_found", "this workspace has no model yet: let it learn, or open a model file.")
-            try:
-                return self._at(path, workspace)
-            except (OSError, ModelError) as error:
-                # Another model may have replaced it meanwhile, and its file is gone.
-                if workspace.model_of(workspace.state.run) == path:
-                    raise (missing("model") if isinstance(error, FileNotFoundError) else error) from None
-
-    def _at(self, path: Path, workspace: Workspace) -> Served:
-        with self._lock:
-            served = self._served.pop(path, None)
-            if served is None or served.batcher.is_closed:
+            served = self._opened.pop(path, None)
+            if served is None:
                 seen, classifier = stamp(path), self.loaded(path)
-                batcher = self._batcher_of(classifier)
-                served = Served(workspace.id, path, seen, classifier.model, batcher, workspace)
-            self._served[path] = served
-            while len(self._served) > 1 and sum(one.size for one in self._served.values()) > _MODEL_BYTES:
-                del self._served[next(iter(self._served))]
+                served = Served(workspace.id, path, seen, classifier.model, self._batcher_of(classifier), workspace)
+            self._opened[path] = served
+            self._make_room()
             return served
+
+    def _make_room(self) -> None:
+        """Forget the models that were asked longest ago, and the networks that no other model needs."""
+        while len(self._opened) > 1 and (
+            sum(served.size for served in self._opened.values()) > _MODEL_BYTES or len(self._batchers()) > _NETWORKS
+        ):
+            oldest = self._opened.pop(next(iter(self._opened)))
+            if oldest.batcher not in self._batchers():
+                oldest.batcher.close()
 
     def like(self, path: Path) -> Served | None:
         """Return one of the server's own models that has the same network as the model in a file, if there is one.
 
         A copy of a model in a workspace has no network beside it, and names of networks are not taken from files.
         """
-        model = read_model(path)
-        kind = model.recipe, model.fingerprint
-        return next((own for own in self.own.values() if (own.model.recipe, own.model.fingerprint) == kind), None)
+        return _alike(read_model(path), self.own.values())
 
     def loaded(self, path: Path) -> ImageClassifier:
         """Read a model of a workspace, with the network of a model of the server's own where it has none."""
@@ -222,24 +216,22 @@ class Models:
         return classifier
 
     def _batcher_of(self, classifier: ImageClassifier) -> Batcher:
-        """Return the batches of the network of a classifier; networks that were used long ago make room."""
-        with self._lock:
-            key = f"{classifier.recipe.to_json()} {classifier.extractor.backbone.spec.fingerprint}"
-            limit = self._settings.limits.waiting_photos
-            batcher = self._batchers.pop(key, None)
-            batcher = batcher or Batcher(classifier.extractor, limit, self._described, self._refused)
-            self._batchers[key] = batcher
-            needed = [batcher, *(served.batcher for served in self.own.values())]
-            old = [name for name, one in self._batchers.items() if one not in needed]
-            for name in old[: max(0, len(self._batchers) - _NETWORKS)]:
-                self._batchers.pop(name).close()
-            return batcher
+        """Return the batches of the network of a classifier."""
+        if (alike := _alike(classifier.model, (*self.own.values(), *self._opened.values()))) is not None:
+            return alike.batcher
+        limit = self._settings.limits.waiting_photos
+        return Batcher(classifier.extractor, limit, self._described, self._refused)
 
     def close(self) -> None:
         """End the threads of all batches."""
-        with self._lock:
-            for batcher in self._batchers.values():
-                batcher.close()
+        for batcher in self._batchers():
+            batcher.close()
+
+
+def _alike(model: Model, among: Iterable[Served]) -> Served | None:
+    """Return a served model with the recipe and network of another."""
+    kind = model.recipe, model.fingerprint
+    return next((served for served in among if (served.model.recipe, served.model.fingerprint) == kind), None)
 
 
 def _pixels_of(recipe: Recipe, size: int) -> int:

@@ -192,23 +192,17 @@ def learn(found: Found, body: shapes.LearnIn, here: Here) -> Response:
     except PatchvoteError:
         raise Problem(422, "invalid", "there is no such voter; try auto.") from None
     here.jobs.check_free(found)
-    with found.lock:  # so that no model is opened, and nothing removed, before the job is there
-        submitted = _submitted(here, found, body)
-    return reply(here.jobs.plain(submitted), 202)
-
-
-def _submitted(here: Context, workspace: Workspace, body: shapes.LearnIn) -> Job:
-    state, base = workspace.state, workspace.model_of(workspace.state.base)
-    labelled = [[photo.id, photo.name, state.classes[str(photo.label)]] for photo in state.labelled]
-    needed, words = (2, "at least two classes") if base is None else (1, "a class")
-    if len({label for _, _, label in labelled}) < needed:
-        raise Problem(422, "invalid", f"put photos into {words} first.")
-    like = None if base is None else here.models.like(base)
-    with workspace.new_run() as run:
+    with found.lock, found.new_run() as run:  # no model is opened, and nothing removed, before the job is there
+        state, base = found.state, found.model_of(found.state.base)
+        labelled = [[photo.id, photo.name, state.classes[str(photo.label)]] for photo in state.labelled]
+        needed, words = (2, "at least two classes") if base is None else (1, "a class")
+        if len({label for _, _, label in labelled}) < needed:
+            raise Problem(422, "invalid", f"put photos into {words} first.")
+        like = None if base is None else here.models.like(base)
         task = Task(
-            photos=str(workspace.folder / "photos"),
+            photos=str(found.folder / "photos"),
             run=str(run),
-            bags=str(workspace.folder / "bags"),
+            bags=str(found.folder / "bags"),
             labelled=labelled,
             unlabelled=[[photo.id, photo.name] for photo in state.unlabelled],
             base=None if base is None else str(base),
@@ -217,7 +211,8 @@ def _submitted(here: Context, workspace: Workspace, body: shapes.LearnIn) -> Job
             device=here.settings.device,
             **body.model_dump(),  # voter, budget, and how many photos to suggest
         )
-        return here.jobs.submit(workspace, task, state.fingerprint())
+        submitted = here.jobs.submit(found, task, state.fingerprint())
+    return reply(here.jobs.plain(submitted), 202)
 
 
 @_learning.get(f"{_ONE}/report")
