@@ -53,19 +53,13 @@ def blob(array: np.ndarray) -> bytes:
 
 
 MEAN = (104.0, 117.0, 123.0)  # blue, green, red
-WEIGHTS = {
-    "conv1": ((6, 3, 5, 5), 6),
-    "conv2": ((8, 3, 3, 3), 8),
-    "fc6": ((10, 8 * 8 * 8), 10),
-    "fc7": ((8, 10), 8),
-    "fc8": ((4, 8), 4),
-}
+WEIGHTS = {"conv1": (6, 3, 5, 5), "conv2": (8, 3, 3, 3), "fc6": (10, 8 * 8 * 8), "fc7": (8, 10), "fc8": (4, 8)}
 
 
 @pytest.fixture(scope="module")
 def weights() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(0)
-    return {name: (rng.normal(size=shape) / 20, rng.normal(size=bias)) for name, (shape, bias) in WEIGHTS.items()}
+    return {name: (rng.normal(size=shape) / 20, rng.normal(size=shape[0])) for name, shape in WEIGHTS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +80,8 @@ def by_hand(images: np.ndarray, weights, mean: np.ndarray) -> dict[str, np.ndarr
     x = images[..., ::-1].transpose(0, 3, 1, 2).astype(np.float64) - mean
     kernel, bias = weights["conv1"]
     conv1 = convolved(x, kernel, stride=2) + bias[:, None, None]
-    wider = np.pad(
-        np.maximum(conv1, 0), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=-np.inf
-    )  # 16 cells: 8 windows
+    # 16 cells: 8 windows
+    wider = np.pad(np.maximum(conv1, 0), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=-np.inf)
     pooled = np.lib.stride_tricks.sliding_window_view(wider, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max(axis=(4, 5))
     normed = np.empty_like(pooled)
     for channel in range(6):
@@ -136,16 +129,12 @@ def test_layers_before_and_after_their_activation_are_those_of_the_reference(lay
     ("change", "words"),
     [
         (lambda text: text.replace("@fc7", "@fc9"), "no layer or blob 'fc9'. Its layers are: conv1"),
-        (lambda text: text.replace("@fc7", ""), "caffe:deploy.prototxt,weights.caffemodel@fc7"),
         (lambda text: text.replace("net.caffemodel", "none.caffemodel"), "there is no file"),
         (lambda text: text.partition("?")[0] + "?mean=1,2", "mean must be three numbers"),
-        (lambda text: text.partition("?")[0] + "?color=RGB", "is no option"),
-        (lambda text: text.partition("?")[0] + "?scale=0", "scale must be a number above 0"),
         (lambda text: text.replace("@fc7", "@fc8"), "no activation follows 'fc8'"),
         (lambda text: text.replace("deploy.prototxt", "net.caffemodel"), "are no network of Caffe"),
     ],
 )
 def test_names_that_mean_nothing_are_refused(change, words, files):
-    with pytest.raises(NetworkError) as caught:
+    with pytest.raises(NetworkError, match=words):
         load_with_caffe(change(name(files[0], "fc7")), "before" if "fc8" in words else "after")
-    assert words in str(caught.value)

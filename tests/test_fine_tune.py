@@ -74,9 +74,6 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-# --- training ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_last_stage_of_the_default_network_learns_and_runs_in_onnx_runtime(photo_folder, tmp_path):
     settings = dataclasses.replace(SETTINGS, start="", variants=2, passes=4)
     tuned = fine_tune("efficientnet-lite0", photo_folder, settings=settings)
@@ -84,8 +81,7 @@ def test_the_last_stage_of_the_default_network_learns_and_runs_in_onnx_runtime(p
     assert tuned.history[-1]["loss"] < tuned.history[0]["loss"]
     assert max(record["held_out_accuracy"] for record in tuned.history) > 0.8
     net, old = load(str(tuned.save_network(tmp_path / "tuned.onnx"))), load("efficientnet-lite0")
-    assert (net.spec.dim, net.spec.stride, net.spec.size) == (1280, 32, 224)
-    assert net.spec.preprocessing == old.spec.preprocessing
+    assert (net.spec.dim, net.spec.stride, net.spec.preprocessing) == (1280, 32, old.spec.preprocessing)
     pixels = np.random.default_rng(0).integers(0, 256, (1, 64, 64, 3), np.uint8)
     assert not np.allclose(net(pixels), old(pixels), atol=1e-3)
     before = {t.name: t.SerializeToString() for t in graph_of("efficientnet-lite0")[0].graph.initializer}
@@ -141,19 +137,10 @@ def test_an_interrupted_training_goes_on_and_ends_where_it_would_have_ended(head
         fine_tune("same.onnx", few, **more, settings=dataclasses.replace(SETTINGS, rate=1))
 
 
-def test_photos_that_cannot_be_read_are_named_and_copies_are_taken(here, few):
-    (here / "bad.jpg").write_bytes(b"no photo")
-    paths = [photo.source for photo in few for _ in range(2)] + [Path("bad.jpg")]
-    labels = [str(photo.label) for photo in few for _ in range(2)] + ["class 0"]
-    tuned = fine_tune("same.onnx", paths, labels, settings=dataclasses.replace(SETTINGS, passes=1))
-    assert [error.name for error in tuned.skipped] == ["bad.jpg"]
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"device": "cuda:99"}, "torch cannot use the device 'cuda:99'"),
-        ({"settings": dataclasses.replace(SETTINGS, start="")}, "the tensor of same.onnx .* is required"),
         ({"labels": ["None of these"] * 5 + ["a"] * 15}, "a class may not be called 'None of these'"),
         ({"checkpoint": "same.onnx"}, "is not a checkpoint of a training"),
     ],
@@ -163,9 +150,6 @@ def test_what_cannot_be_trained_is_refused(changed, message, here, few):
         fine_tune("same.onnx", few, **{"settings": SETTINGS} | changed)
 
 
-# --- the command, which keeps the better network ----------------------------------------------------------------------
-
-
 def test_a_tuned_network_that_is_better_is_kept_and_every_command_can_use_it(here, textures, command):
     done = command("fine-tune", textures, "my.patchvote", "--network", "same.onnx", "--passes", "30", *WORDS)
     assert done.code == 0, done.err
@@ -173,7 +157,6 @@ def test_a_tuned_network_that_is_better_is_kept_and_every_command_can_use_it(her
     assert {path.name for path in here.iterdir()} == {"same.onnx", "same.toml", "my.patchvote", "my.onnx", "my.toml"}
     model = read_model("my.patchvote")
     assert (model.recipe.network, model.recipe.sampling.sides) == ("my.onnx", (64, 128))
-    assert "with the tuned same.onnx: on 20 photos that were held out" in model.about.method
     assert load("my.onnx").spec.fingerprint == model.fingerprint != load("same.onnx").spec.fingerprint
     (here / "moved").mkdir()
     for name in ("my.patchvote", "my.onnx", "my.toml"):
@@ -195,39 +178,29 @@ def test_a_tuned_network_that_is_no_better_is_left(place, command):
     assert set(record["compared"]) == {"photos", "tuned", "frozen", "better", "tuned_loss", "frozen_loss"}
     assert (record["tuned"], record["compared"]["better"], record["network"]) == (False, False, None)
     assert not (place / "new.onnx").exists()
-    model = read_model("new.patchvote")
-    assert model.recipe.network == str(place / "same.onnx")
-    assert "with the frozen" in model.about.method
+    assert read_model("new.patchvote").recipe.network == str(place / "same.onnx")
 
 
 def test_an_interrupted_tuning_continues_after_its_last_pass(here, textures, command, monkeypatch):
-    words = ("fine-tune", textures, "my.patchvote", "--network", "same.onnx", "--passes", "5", *WORDS, "--quiet")
+    words = ("fine-tune", textures, "my.patchvote", "--network", "same.onnx", "--passes", "3", *WORDS)
     passes, original = [], Learner._one_pass
 
-    def interrupted(self, index):
-        if passes == [0, 1, 2]:
-            raise KeyboardInterrupt
+    def one_pass(self, index):
         passes.append(index)
+        if passes == [0, 1]:
+            raise KeyboardInterrupt
         return original(self, index)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Learner, "_one_pass", interrupted)
-        done = command(*words)
-    assert done.code == 130
-    assert (here / "my-tuning.safetensors").exists()
-    other = command(*words[:5], "--passes", "6", *WORDS)
-    assert (other.code, "is of another training" in other.err) == (1, True)
-    monkeypatch.setattr(Learner, "_one_pass", lambda self, index: passes.append(index) or original(self, index))
-    assert command(*words).code == 0
-    assert passes == [0, 1, 2, 3, 4]
-    assert not (here / "my-tuning.safetensors").exists()
+    monkeypatch.setattr(Learner, "_one_pass", one_pass)
+    for code in (130, 0):
+        assert command(*words).code == code
+        assert (here / "my-tuning.safetensors").exists() == (code == 130)
+    assert passes == [0, 1, 1, 2]
 
 
 def test_what_cannot_be_tuned_is_refused_before_any_photo_is_read(here, textures, command):
     start = ("fine-tune", textures)
     assert "set start" in command(*start, "my.patchvote", "--network", "same.onnx", "--no-report").err
-    done = command(*start, "my.patchvote", "--sides", "a")
-    assert (done.code, "--sides takes whole numbers" in done.err) == (2, True)
     assert command(*start, "same.onnx", *WORDS).code == 1
     shutil.copy(textures / "class 0" / "0.png", "my.onnx")
     done = command(*start, "my.patchvote", "--network", "same.onnx", *WORDS)
