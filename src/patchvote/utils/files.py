@@ -38,7 +38,6 @@ except ImportError:  # Windows
 # Without these, a pipe without a writer would block `open`, and a terminal could become the controlling one.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}  # all others are devices
-_BLOCK = 1 << 16  # bytes that are read at once of a file that has more than the system reports
 
 _FOLDER = "patchvote-temporary-"
 _TEMPORARY = re.compile(rf"\.writing-[0-9a-f]{{32}}|{_FOLDER}[a-z0-9_]{{8}}")
@@ -76,17 +75,14 @@ def _check_regular(path: str | Path, mode: int) -> None:
 
 
 def read_bytes(path: str | Path, limit: int) -> bytes:
-    """Read a whole ordinary file; `OSError` if it has more than `limit` bytes, whatever size the system reports."""
-    content = b""
+    """Read a whole ordinary file; `OSError` if it has more than `limit` bytes, or than the system reports."""
     with open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        if size <= limit:
-            content = file.read(size)
-            while len(content) <= limit and (more := file.read(_BLOCK)):
-                content += more
-    if max(size, len(content)) > limit:
-        raise OSError(errno.EFBIG, f"it has more than the {limit:,} bytes that are read of such a file", str(path))
+        content = file.read(size + 1) if size <= limit else b""
+    if size > limit or len(content) > size:
+        most = min(size, limit)
+        raise OSError(errno.EFBIG, f"it has more than the {most:,} bytes that are read of such a file", str(path))
     return content
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 Check = Callable[[Any], str | None]
 
-_UNBOUNDED = 1 << 53  # messages do not mention an upper bound from here on: it only guards against overflow
-
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 60
 _repr.maxdict = _repr.maxlist = _repr.maxtuple = 4
@@ -41,8 +39,8 @@ def text(longest: int) -> Check:
 
 def whole(least: int, most: int) -> Check:
     """Accept a whole number from `least` to `most`, both included."""
-    bounds = f"of at least {least:,}" if most >= _UNBOUNDED else f"from {least:,} to {most:,}"
-    return _check(lambda value: _is_number(value, int) and least <= value <= most, f"a whole number {bounds}")
+    expected = f"a whole number from {least:,} to {most:,}"
+    return _check(lambda value: _is_number(value, int) and least <= value <= most, expected)
 
 
 def number(least: float, most: float) -> Check:

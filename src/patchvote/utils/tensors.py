@@ -23,9 +23,8 @@ from .schema import brief, listed, record, text, whole
 _MAX_HEADER = 1 << 26  # bytes of the header; enough for the names and counts of a million photos
 _MAX_VALUES = 1 << 20  # values in the header; parsing and checking these takes less than a second
 
-# The types that patchvote writes, by their names in the format; bytes are codes of descriptors, which no model holds.
-_INTEGERS = {"I8": "int8", "I16": "int16", "I64": "int64", "U8": "uint8"}
-_TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", **_INTEGERS}
+# The types that patchvote writes, by their names in the format.
+_TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I8": "int8", "I16": "int16", "I64": "int64"}
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _ENTRY = record({"dtype": text(10), "shape": listed(whole(0, 1 << 50)), "data_offsets": listed(whole(0, 1 << 50))})
 
@@ -140,7 +139,7 @@ def _place(name: str, entry: Any, first: int) -> Place:
 def read_arrays(file: io.BufferedReader, places: Mapping[str, Place]) -> dict[str, npt.NDArray[Any]]:
     """Read arrays from a file; `ValueError` for a type that patchvote does not write."""
     for name, place in places.items():
-        if place.dtype not in _NAMES or place.dtype == "uint8":
+        if place.dtype not in _NAMES:
             raise ValueError(f"the array {brief(name)} has the unsupported type {brief(place.dtype)}")
     return {name: read_rows(file, place, 0, np.empty(place.shape, place.dtype)) for name, place in places.items()}
 

@@ -22,8 +22,6 @@ from ..errors import PatchvoteError
 
 Progress = Callable[[str, int, int], None]  # called with the current step, the number of finished items, and the total
 
-_LEAST_COLUMNS = 20  # of a terminal; one that claims fewer does not know its size
-
 # Control characters of ASCII and Latin-1 (C0, DEL, C1), invisible characters that change the reading order or separate
 # lines, and lone surrogates, with which Python represents bytes of file names that are not UTF-8. Joiners (U+200C,
 # U+200D) stay: scripts and emoji need them.
@@ -102,8 +100,6 @@ def cell(value: Any) -> Any:
 
 def width(text: str) -> int:
     """Return the number of columns that a text takes: two per Chinese character, none per combining accent."""
-    if text.isascii():
-        return len(text)
     from rich.cells import cell_len
 
     return cell_len(text)
@@ -125,13 +121,11 @@ def shortened(text: str, columns: int, *, keep_start: bool = False) -> str:
 
 def columns_of(stream: TextIO) -> int | None:
     """Return the number of columns of the terminal that a stream leads to; None where it leads elsewhere."""
-    try:
-        if not stream.isatty():
-            return None
-        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):  # a terminal of unknown size, or a stream without a file descriptor
-        return None
-    return columns if columns >= _LEAST_COLUMNS else None
+    with contextlib.suppress(OSError, ValueError):  # a terminal of unknown size, or a stream without a file descriptor
+        if stream.isatty():
+            columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(stream.fileno()).columns
+            return columns if columns >= 20 else None  # one that claims fewer does not know its size
+    return None
 
 
 def _fitted(line: str, stream: TextIO, indent: int) -> list[str]:
