@@ -92,12 +92,6 @@ def test_a_photo_that_may_not_be_read_says_permission(tmp_path):
             os.seteuid(0)
 
 
-def test_a_folder_or_a_name_that_is_too_long_is_told_as_that(tmp_path):
-    for path, says in ((tmp_path, "it is a folder"), (tmp_path / f"{'x' * 300}.jpg", "File name too long")):
-        with pytest.raises(PhotoError, match=says):
-            load(path)
-
-
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_the_limit_on_pixels_is_checked_before_anything_is_decoded(monkeypatch):
     with pytest.raises(PhotoError, match="more pixels"):

@@ -37,16 +37,6 @@ def pipe(path: Path) -> Path:
     return path
 
 
-def read_through_a_late_pipe(monkeypatch, path: Path, read) -> None:
-    """Read a file whose name becomes a pipe right after it was looked at, as two programs in a race would see it."""
-    real = path.with_name("real")
-    path.rename(real)
-    pipe(path)
-    seen, stat = real.stat(), Path.stat
-    monkeypatch.setattr(Path, "stat", lambda self, **kw: seen if self == path else stat(self, **kw))
-    at_once(read, path)
-
-
 @pytest.mark.parametrize("make", [pipe, endless])
 @pytest.mark.parametrize(
     ("name", "read", "kind"),
@@ -65,10 +55,11 @@ def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path, make, name, read,
 
 
 def test_a_photo_that_becomes_a_pipe_between_looking_and_opening_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "x.jpg"
-    path.write_bytes(b"no photo")
+    (tmp_path / "real").write_bytes(b"no photo")
+    path, seen, stat = pipe(tmp_path / "x.jpg"), (tmp_path / "real").stat(), Path.stat
+    monkeypatch.setattr(Path, "stat", lambda self, **kw: seen if self == path else stat(self, **kw))
     with pytest.raises(PhotoError, match="it is a pipe"):
-        read_through_a_late_pipe(monkeypatch, path, lambda path: load_image(Photo("x.jpg", path)))
+        at_once(load_image, Photo("x.jpg", path))
 
 
 def test_a_line_of_standard_input_that_does_not_end_is_refused():
