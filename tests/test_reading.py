@@ -54,14 +54,6 @@ def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path, make, name, read,
         at_once(read, make(tmp_path / name))
 
 
-def test_a_photo_that_becomes_a_pipe_between_looking_and_opening_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "real").write_bytes(b"no photo")
-    path, seen, stat = pipe(tmp_path / "x.jpg"), (tmp_path / "real").stat(), Path.stat
-    monkeypatch.setattr(Path, "stat", lambda self, **kw: seen if self == path else stat(self, **kw))
-    with pytest.raises(PhotoError, match="it is a pipe"):
-        at_once(load_image, Photo("x.jpg", path))
-
-
 def test_a_line_of_standard_input_that_does_not_end_is_refused():
     class Endless(io.TextIOBase):
         def readline(self, size: int = -1) -> str:

@@ -35,8 +35,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# Without these, a pipe without a writer would block `open`, and a terminal could become the controlling one.
-_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}  # all others are devices
 
 _FOLDER = "patchvote-temporary-"
@@ -56,22 +54,13 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     if isinstance(path, RemotePath):
         return path.open_bytes()
     try:
-        _check_regular(path, Path(path).stat().st_mode)  # opening some devices has effects, such as rewinding a tape
+        mode = Path(path).stat().st_mode  # opening a pipe blocks, and opening some devices has effects
     except ValueError:
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from None
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _FLAGS))  # noqa: SIM115
-    try:
-        _check_regular(path, os.fstat(file.fileno()).st_mode)  # the path may lead elsewhere by now
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _check_regular(path: str | Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "a device")
         raise OSError(errno.EINVAL, f"it is {kind}, not an ordinary file", str(path))
+    return Path(path).open("rb")
 
 
 def read_bytes(path: str | Path, limit: int) -> bytes:
