@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from patchvote import Bags, MomentRidge
 from patchvote.bags.moments import KeptMoments, MomentBags, photo_vectors
 from patchvote.models.check.check import check_collection
-from patchvote.models.check.findings import Checked, Kind
+from patchvote.models.check.findings import Kind
 from patchvote.models.check.suspects import (
     doubtful_labels,
     hold_out_each,
@@ -257,15 +257,3 @@ def test_few_photos_have_no_outliers_and_one_class_alone_is_checked_for_copies()
     checked = check_collection(collection(means, numbers))
     assert checked.alike == [["class 0/6.jpg", "class 0/7.jpg"]]
     assert checked.of(Kind.label) == []
-
-
-def test_the_sentences_say_what_was_found_and_what_was_not():
-    nothing = check_collection(collection(photos_of(classes=2, each=1)[0], np.arange(2)))
-    assert nothing.sentences()[-1] == "no photo looks doubled."
-    means, numbers = photos_of(each=9)
-    lines = check_collection(collection(means, numbers)).sentences()
-    assert lines[0] == "36 photos of 4 classes"
-    assert any("fewer than 10 different photos: class 0 9" in line for line in lines)
-    assert lines[-1] == "no photo looks mislabelled, doubled or out of place."
-    doubled = Checked({"a": 3, "b": 3}, alike=[["a/1.jpg", "a/2.jpg"]]).sentences()
-    assert doubled[-1] == "no photo looks mislabelled or out of place."

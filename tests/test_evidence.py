@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -20,9 +18,8 @@ from PIL import Image, ImageDraw
 
 from helpers.quick_network import loaded, quick, shades
 from patchvote import Bags, Evidence, ImageClassifier, LocalNBNN, PatchvoteError, Photo
-from patchvote.models.evidence import Match
 from patchvote.models.report import picture
-from patchvote.models.report.picture import draw_caption, draw_matches, glow, missing_sentence
+from patchvote.models.report.picture import draw_caption, glow, missing_sentence
 
 TRACING = ("moment-ridge", "nbnn", "local-nbnn")
 
@@ -77,17 +74,6 @@ def test_the_photo_is_lit_where_it_speaks_for_the_class_and_dim_elsewhere():
     assert np.ptp(np.asarray(glow(evidence, image, "dog"), np.int64)[40, 20]) < 5
 
 
-def test_matches_are_drawn_beside_the_parts_that_they_match():
-    match = Match((0, 0, 0.5, 0.5), "red.jpg", (0.5, 0.5, 1, 1), 0.1)
-    gone = dataclasses.replace(match, name="gone.jpg")
-    evidence = dataclasses.replace(some_evidence(), matches=(match, gone))
-    other = Image.new("RGB", (100, 100), (255, 0, 0))
-    drawn = np.asarray(draw_matches(evidence, Image.new("RGB", (100, 100), (0, 0, 255)), {"red.jpg": other}, side=60))
-    assert tuple(drawn[30, 40]) == (0, 0, 255)
-    assert tuple(drawn[100, 40]) == (255, 0, 0)
-    assert drawn.shape[1] < 120  # one column: the photo that is gone is left out
-
-
 def test_evidence_is_drawn_beside_its_photo_or_without_it_if_that_is_gone(tmp_path):
     path = tmp_path / "p.png"
     Image.effect_noise((90, 60), 80).convert("RGB").save(path)
@@ -140,15 +126,11 @@ def test_a_wrong_label_is_named_where_it_pulls_and_names_travel_with_the_model(v
 
 
 @pytest.mark.parametrize("voter", TRACING)
-def test_mistakes_name_photos_that_were_learned_from_and_never_themselves(voter, mislabelled, tmp_path):
+def test_mistakes_name_photos_that_were_learned_from_and_never_themselves(voter, mislabelled):
     photos, labels = mislabelled
     classifier = quick(voter).fit(photos, labels, held_out=["image 24"])
     (mistake,) = [one for one in classifier.mistakes() if one.name == "image 24"]
     assert {labels[int(pull.name.removeprefix("image "))] for pull in mistake.pulls} == {"dark"}
-    for _ in ("of fit", "of evaluate"):
-        classifier.report(tmp_path / "r.html", title="t", measured="m")
-        assert "Training photos that pulled it to" in (tmp_path / "r.html").read_text()
-        classifier.evaluate(photos, np.roll(labels, 1).tolist())
 
 
 def test_explain_prints_them_and_says_where_it_cannot(place, command):
@@ -159,7 +141,7 @@ def test_explain_prints_them_and_says_where_it_cannot(place, command):
     ImageClassifier.load("m.patchvote").save("small.patchvote", memory=False)
     ImageClassifier.load("m.patchvote", cache=False).adapt("photos", insist=True).save("adapted.patchvote")
     ImageClassifier("tiny.onnx", voter="snbnl", cache=False).fit("photos").save("s.patchvote")
-    for model, said in (("s", "of snbnl"), ("adapted", "an adapted model"), ("small", "without its memory")):
+    for model, said in (("s", "snbnl"), ("adapted", "adapted"), ("small", "memory")):
         assert said in command("explain", f"{model}.patchvote", photo).out
 
 
@@ -174,21 +156,15 @@ def test_a_folder_of_photos_becomes_a_folder_of_pictures_which_may_be_made_again
     done = command("explain", "m.patchvote", "photos/iris")
     assert done.code == 0, done.err
     assert names(place / "evidence") == {f"{i}-evidence.png" for i in range(6)}
-    assert "photos/iris/3.jpg:\n" in done.out
-    assert "wrote evidence/3-evidence.png" in done.out
     assert Image.open("evidence/3-evidence.png").width > 400
     words = ("explain", "m.patchvote", "photos/iris", "-o", "photos/iris/why")
-    assert command(*words).code == 0
-    done = command(*words)
-    assert done.code == 0
-    assert "left out 6 photos in photos/iris/why" in done.err  # the folder may be among the photos
+    assert command(*words).code == command(*words).code == 0  # the folder may be among the photos
     shutil.copy("photos/iris/1.jpg", "photos/iris/why/3-evidence.png")
     done = command(*words)
-    assert done.code == 1
-    assert "--force" in done.err
+    assert (done.code, "--force" in done.err) == (1, True)
 
 
-def test_names_that_collide_do_not_overwrite(place, command, monkeypatch):
+def test_names_that_collide_do_not_overwrite(place, command):
     (place / "a.csv").write_text("file_name\nphotos/iris/1.jpg\nphotos/rose/1.jpg\n")
     shutil.copy("photos/rose/1.jpg", "1.JPG")
     done = command("explain", "m.patchvote", "a.csv", "1.JPG", "photos/iris/1.jpg", "-o", "new", "--json")
@@ -197,8 +173,7 @@ def test_names_that_collide_do_not_overwrite(place, command, monkeypatch):
     assert [one["files"] for one in told] == [[f"new/1-evidence{more}.png"] for more in ("", " (2)", " (3)", " (4)")]
     contents = [(place / file).read_bytes() for one in told for file in one["files"]]
     assert (contents[0] == contents[3], len(set(contents))) == (True, 3)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("photos/iris/1.jpg\nphotos/rose/1.jpg\n"))
-    done = command("explain", "n.patchvote", "-", "--arrays", "npz", "--photos", "photos")
+    done = command("explain", "n.patchvote", "photos/*/1.jpg", "--arrays", "npz", "--photos", "photos")
     assert done.code == 0, done.err
     stems = ("1-evidence", "1-evidence (2)")
     assert names(place / "evidence") == {f"{stem}{more}.png" for stem in stems for more in ("", "-matches")}
@@ -213,12 +188,7 @@ def test_a_bad_photo_is_named_and_skipped(place, command):
     assert len(names(place / "out")) == 5
     told = [json.loads(line) for line in done.out.splitlines()]
     assert [one["photo"] for one in told if "error" in one] == ["photos/iris/2.jpg"]
-    for photos in (["photos/iris/2.jpg"], ["photos/iris/2.jpg", "nope.jpg"]):
-        assert command("explain", "m.patchvote", *photos).code == 1
-    classifier = ImageClassifier.load("m.patchvote")
-    found = list(classifier.explain_each(["photos/iris/1.jpg", "photos/iris/2.jpg", "photos/rose/1.jpg"]))
-    assert [evidence.name for evidence in found] == ["photos/iris/1.jpg", "photos/rose/1.jpg"]
-    assert [error.name for error in classifier.skipped] == ["photos/iris/2.jpg"]
+    assert command("explain", "m.patchvote", "photos/iris/2.jpg", "nope.jpg").code == 1
 
 
 # --- captions ---------------------------------------------------------------------------------------------------------
@@ -246,13 +216,10 @@ def drawn(text: str, width: float = 300) -> np.ndarray:
     return np.asarray(sheet)
 
 
-def test_letters_of_europe_and_vietnam_need_no_font_of_the_machine(no_fonts):
-    apart = "Cafe\N{COMBINING ACUTE ACCENT}"
-    assert missing_sentence(["Ünïcödé", "Straße & Café", "Łódź", "Việt Nam", "Ελλάδα", "Живой", "10 €", apart]) is None
-    assert np.array_equal(drawn(apart), drawn("Café"))
-
-
 def test_characters_without_a_font_are_named_once_until_a_font_is_installed(no_fonts, place, command):
+    apart = "Cafe\N{COMBINING ACUTE ACCENT}"
+    assert missing_sentence(["Straße & Café", "Łódź", "Việt Nam", "Ελλάδα", "Живой", "10 €", apart]) is None
+    assert np.array_equal(drawn(apart), drawn("Café"))
     assert "boxes in place of 桜東京: no" in missing_sentence(["桜.jpg", "東京"])
     box = drawn("桜")
     assert box.min() < 128

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import re
@@ -236,19 +235,6 @@ def test_without_scores_the_report_says_so(tmp_path):
     for none in (None, Scores(("a", "b"), (), np.zeros(0, int), np.zeros((0, 2)))):
         page = report(tmp_path, make_model(("a", "b"), None, seconds={}), none, kind="on nothing")
         assert ("Not measured" in page, "on nothing" in page) == (True, False)
-
-
-def test_the_report_of_evaluate_says_whose_figures_are_of_the_training(tmp_path):
-    scores = make_scores("abc", 60, skip=["c"])
-    curve = [{"photos": 5, "accuracy": 0.8}, {"photos": 10, "accuracy": 0.9}]
-    model = make_model(scores.classes, scores, curve=curve)
-    evaluated = report(tmp_path, model, scores)
-    fitted = report(tmp_path, model, dataclasses.replace(scores, held_out=True))
-    whose = "of training photos that were held out"
-    assert evaluated.index("Would more photos help?") < evaluated.index(whose) < evaluated.index("More photos would")
-    assert whose not in fitted
-    assert "nothing of c: none of these photos" in evaluated
-    assert "nothing of c: a class is measured on photos of it that are held out" in fitted
 
 
 @pytest.mark.parametrize(("count", "says"), [(32, "cannot be told from chance"), (3200, "it is overconfident")])
