@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 import tracemalloc
 from pathlib import Path
@@ -46,32 +47,21 @@ def test_a_store_says_what_it_holds(folder):
     (folder / "torn.safetensors").write_bytes(b"half")
     (folder / "old.safetensors.damaged").write_bytes(b"set aside before")
     (folder / ".writing-host@1-ab").write_bytes(b"half a shard")
-    sizes = [len(make_bag(seed).values) for seed in (*range(8), 9)]
     store = Store.open(str(folder))
-    assert repr(store) == f"<Store: 9 photos, {sum(sizes)} descriptors of 5 features>"
     assert store.names == [f"{seed:03d}.jpg" for seed in (*range(8), 9)]
     assert store.labels.tolist() == ["a", "b", "a", None, "a", "b", "a", "b", None]
     assert store.entries[1] == Entry("001.jpg", "b", "digest 1")
-    assert store.sizes.tolist() == sizes
+    assert store.sizes.tolist() == [len(make_bag(seed).values) for seed in (*range(8), 9)]
     summary = json.loads(json.dumps(store.summary()))
     assert "torn.safetensors" in summary.pop("damaged")[0]
-    assert summary == {
-        "store": str(folder),
-        "photos": 9,
-        "classes": {"a": 4, "b": 3},
-        "without_label": 2,
-        "descriptors": sum(sizes),
-        "descriptors_per_photo": [min(sizes), pytest.approx(sum(sizes) / 9), max(sizes)],
-        "features": 5,
-        "dtype": ["float16"],
-        "network": RECIPE.network,
-        "fingerprint": "f",
-        "recipe": RECIPE.to_json(),
-        "shards": 4,
-        "bytes": sum(path.stat().st_size for path in folder.glob("*-*.safetensors")),
-        "superseded": 1,
-        "set_aside": ["old.safetensors.damaged"],
-    }
+    told = {"photos": 9, "classes": {"a": 4, "b": 3}, "without_label": 2, "descriptors": int(store.sizes.sum())}
+    told |= {"shards": 4, "superseded": 1, "set_aside": ["old.safetensors.damaged"], "recipe": RECIPE.to_json()}
+    assert summary.items() >= told.items()
+    part = store.only(["006.jpg", "001.jpg", "005.jpg"])
+    assert part.names == ["006.jpg", "001.jpg", "005.jpg"]
+    assert part.labels.tolist() == ["a", "b", "b"]
+    assert part.entries == [store.entries[seed] for seed in (6, 1, 5)]
+    same(part.load()[0], Bags.join([make_bag(seed) for seed in (6, 1, 5)]))
 
 
 def test_the_newest_bag_of_a_photo_counts_and_a_forgotten_photo_is_gone_until_it_comes_again(folder):
@@ -86,26 +76,24 @@ def test_the_newest_bag_of_a_photo_counts_and_a_forgotten_photo_is_gone_until_it
         Store.open(folder)
 
 
-@pytest.mark.parametrize("other", [{"fingerprint": "g"}, {"dim": 6}, {"recipe": Recipe(activation="before")}])
-def test_shards_of_two_kinds_are_refused(folder, other):
-    put(folder, [20], **other)
-    with pytest.raises(StoreError, match="descriptors of two kinds"):
-        Store.open(folder)
-
-
-def test_what_is_no_store_is_refused_with_the_reason(tmp_path):
+def test_what_is_no_store_is_refused_with_the_reason(folder, tmp_path):
     (tmp_path / "file").write_text("")
-    (tmp_path / "empty").mkdir()
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "x.safetensors").write_text("hello")
+    for number, other in enumerate(({"fingerprint": "g"}, {"dim": 6}, {"recipe": Recipe(activation="before")})):
+        shutil.copytree(folder, tmp_path / str(number))
+        put(tmp_path / str(number), [20], **other)
     for name, reason in {
         "none": "no such folder",
         "file": "it is a file",
-        "empty": "no descriptors",
         "bad": "every file in it is damaged",
+        **dict.fromkeys("012", "descriptors of two kinds"),
     }.items():
         with pytest.raises(StoreError, match=reason):
             Store.open(tmp_path / name)
+    save_file({"weights": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
+    with pytest.raises(DamagedShardError, match=r"^model.safetensors is damaged, or no part of a store: "):
+        Shard.open(tmp_path / "model.safetensors")
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -145,16 +133,15 @@ def test_shuffled_blocks_hold_every_photo_once_in_bounded_size(tmp_path):
     put(tmp_path, seeds)
     store = Store.open(tmp_path)
 
-    def rounds(**kwargs):
-        return [(bags.values.tolist(), labels.tolist()) for bags, labels in store.blocks(20, **kwargs)]
-
     everything = store.load()[0].values
-    for seed in (None, 0, 1):
+    orders = []
+    for seed in (None, 0, 1, 1):
         blocks = list(store.blocks(20, seed=seed))
         assert all(len(bags.values) <= 20 for bags, _ in blocks)
         rows = np.concatenate([bags.values for bags, _ in blocks])
         assert sorted(rows.tolist()) == sorted(everything.tolist())
-    assert rounds(seed=0) == rounds(seed=0) != rounds(seed=1)
+        orders.append(rows.tolist())
+    assert orders[1] != orders[2] == orders[3]
     assert len(list(store.blocks(1))) == 30  # a photo larger than a block is a block
 
 
@@ -172,16 +159,6 @@ def test_opening_does_not_read_the_descriptors_and_blocks_take_bounded_memory(tm
     # Two blocks of 2,000 float32 descriptors: the one in the caller's hands, and the next one being read.
     assert tracemalloc.get_traced_memory()[1] < 2.5 * 2000 * 256 * 4
     tracemalloc.stop()
-
-
-def test_a_view_has_everything_of_its_photos_in_its_own_order(folder):
-    store = Store.open(folder)
-    part = store.only(["006.jpg", "001.jpg", "005.jpg"])
-    assert part.names == ["006.jpg", "001.jpg", "005.jpg"]
-    assert part.labels.tolist() == ["a", "b", "b"]
-    assert part.entries == [store.entries[seed] for seed in (6, 1, 5)]
-    same(part.load()[0], Bags.join([make_bag(seed) for seed in (6, 1, 5)]))
-    assert (len(store), store.names[1]) == (8, "001.jpg")  # as it was
 
 
 # --- moments, checksums and parts -----------------------------------------------------------------------------------
@@ -222,35 +199,29 @@ def test_the_checksum_of_a_store_is_that_of_its_bags_however_they_are_spread_ove
     assert Store.open(folder).content() != content
 
 
-def thinned_store(folder, order, seed=0):
-    rng = np.random.default_rng(0)
-    bags = [Bags.of([rng.normal(size=(size, 6)).astype(np.float16)]) for size in rng.integers(5, 400, 30)]
-    folder.mkdir()
-    for part in np.array_split(order, 4):
-        entries = [Entry(f"{index:03d}", "ab"[index % 2], str(index)) for index in part]
-        write_shard(folder, RECIPE, "f", entries, [bags[index] for index in part])
-    return Store.open(folder)
-
-
 def test_of_every_bag_some_descriptors_are_read_the_first_always_wherever_they_are_on_disk(tmp_path, monkeypatch):
-    store = thinned_store(tmp_path / "a", np.arange(30))
-    np.testing.assert_array_equal(thinned(store, 0).values, store.load()[0].values)  # of few photos, all
-    monkeypatch.setattr("patchvote.bags.store._MAX_TRAINING_DESCRIPTORS", 300)
-    thin, (full, _) = thinned(store, 0), store.load()
-    assert thin.sizes.tolist() == np.minimum(full.sizes, 24).tolist()
-    for ours, theirs in zip(thin, full, strict=True):
+    rng, found = np.random.default_rng(0), []
+    bags = [Bags.of([rng.normal(size=(size, 6)).astype(np.float16)]) for size in rng.integers(5, 400, 30)]
+    for order in (np.arange(30), rng.permutation(30)):
+        for part in np.array_split(order, 4):
+            entries = [Entry(f"{index:03d}", "ab"[index % 2], str(index)) for index in part]
+            write_shard(tmp_path, RECIPE, "f", entries, [bags[index] for index in part])
+        store = Store.open(tmp_path)
+        with monkeypatch.context() as patch:
+            np.testing.assert_array_equal(thinned(store, 0).values, store.load()[0].values)  # of few photos, all
+            patch.setattr("patchvote.bags.store._MAX_TRAINING_DESCRIPTORS", 300)
+            found += [thinned(store, 0), thinned(store, 1)]
+    full = store.load()[0]
+    assert found[0].sizes.tolist() == np.minimum(full.sizes, 24).tolist()
+    for ours, theirs in zip(found[0], full, strict=True):
         rows = [np.flatnonzero((theirs.values == value).all(axis=1)).item() for value in ours.values]
         assert rows[0] == 0
         assert rows == sorted(set(rows))
-    other = thinned_store(tmp_path / "b", np.random.default_rng(1).permutation(30))
-    np.testing.assert_array_equal(thinned(other, 0).values, thin.values)
-    assert (thinned(store, 1).values != thin.values).any()
+    np.testing.assert_array_equal(found[2].values, found[0].values)
+    assert (found[1].values != found[0].values).any()
 
 
 # --- one shard: its name, damage, and hostile headers -----------------------------------------------------------------
-
-
-# --- writing and reading --------------------------------------------------------------------------------------------
 
 
 def test_shards_are_files_with_the_ending_the_oldest_first_and_a_clock_that_went_back_changes_nothing(
@@ -262,14 +233,8 @@ def test_shards_are_files_with_the_ending_the_oldest_first_and_a_clock_that_went
     monkeypatch.setattr(time, "time_ns", lambda: 5)
     second = put(tmp_path, [1])
     assert shard_files(tmp_path) == [tmp_path / "zzz.safetensors", first, second]
-    assert [is_own_name(path) for path in (second, tmp_path / "zzz.safetensors", Path("1-2-3.safetensors"))] == [
-        True,
-        False,
-        False,
-    ]
-
-
-# --- damage ---------------------------------------------------------------------------------------------------------
+    assert is_own_name(second)
+    assert not any(map(is_own_name, (tmp_path / "zzz.safetensors", Path("1-2-3.safetensors"))))
 
 
 def everything(folder: Path) -> tuple:
@@ -298,16 +263,6 @@ def test_of_300_flipped_bits_none_changes_what_is_read_unnoticed(tmp_path):
     assert everything(tmp_path) == expected
 
 
-def test_a_file_that_is_no_shard_is_refused_with_the_reason(tmp_path):
-    with pytest.raises(StoreError, match=r"^none.safetensors cannot be read: No such file or directory\.$"):
-        Shard.open(tmp_path / "none.safetensors")
-    save_file({"weights": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
-    (tmp_path / "text.safetensors").write_text("hello, this is not a shard")
-    for name in ("model", "text"):
-        with pytest.raises(DamagedShardError, match=f"^{name}.safetensors is damaged, or no part of a store: "):
-            Shard.open(tmp_path / f"{name}.safetensors")
-
-
 @pytest.mark.parametrize("change", [{"format": "patchvote-bags-9"}, {"recipe": "{}"}])
 def test_a_header_of_another_version_is_no_damage(tmp_path, change):
     path = put(tmp_path, [1])
@@ -327,11 +282,9 @@ def test_a_shard_that_contradicts_itself_is_damage_even_with_the_right_checksum(
     changes = [
         ({"offsets": offsets[:-1]}, {}),
         ({"offsets": offsets[::-1].copy()}, {}),
-        ({"offsets": offsets + np.arange(9)}, {}),
         ({"offsets": offsets + 1}, {}),
         ({"boxes": arrays["boxes"][:-1]}, {}),
         ({"moments": moments}, {}),
-        (none | {"values": np.empty((0, 0), np.float16)}, {}),
         (none | {"values": np.empty((0, 1 << 45), np.float16)}, {}),
         ({}, {"entries": json.dumps([entry] * 7)}),
         *(({}, {"entries": json.dumps([entry | {key: 7}] * 8)}) for key in ("name", "label", "digest")),
@@ -351,72 +304,37 @@ def test_a_shard_that_contradicts_itself_is_damage_even_with_the_right_checksum(
         Shard.open(path)
 
 
-# --- hostile headers ------------------------------------------------------------------------------------------------
+WRONG = (None, -1, 1.5, 10**30, True, "x", [], {}, "1" * 5000)
+SHAPES = (*WRONG, [[]], [0, 10**30], [10**15, 2], [-1, -2], [1, True], ["0", "1"])
+PLACES = [(("__metadata__",), WRONG), *((("__metadata__", key), WRONG) for key in ("format", "recipe", "entries"))]
+PLACES += [((name, key), SHAPES) for name in ("values", "offsets") for key in ("dtype", "shape", "data_offsets")]
 
 
-def with_header(data: bytes, change) -> bytes:
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    line = change(header)
-    line = line if isinstance(line, bytes) else json.dumps(header if line is None else line).encode()
-    return len(line).to_bytes(8, "little") + line + data[8 + length :]
+def hostile_headers(header: dict):
+    yield from (b"{" * 50, b"[" * 1_000_000, json.dumps([header]).encode())
+    yield json.dumps(header | {f"t{i}": header["level"] for i in range(130_000)}).encode()
+    entries = json.dumps([{"name": "", "label": "", "digest": ""}] * 130_000)
+    many = {f"k{i}": "" for i in range(130_000)}
+    for more in ({"more": "x" * (65 << 20)}, many, {"entries": entries}, {"entries": "[" * 1_000_000}):
+        yield json.dumps(header | {"__metadata__": header["__metadata__"] | more}).encode()
+    for (*keys, last), values in PLACES:
+        place = header[keys[0]] if keys else header
+        for value in values:
+            yield json.dumps(header | ({keys[0]: place | {last: value}} if keys else {last: value})).encode()
 
 
-def set_in(*path):
-    *keys, last, value = path
-
-    def change(header):
-        place = header
-        for key in keys:
-            place = place[key]
-        place[last] = value
-
-    return change
-
-
-WRONG = (None, -1, 1.5, 10**30, True, "x", [], {}, [[]], "1" * 5000)
-HOSTILE = {
-    "not JSON": lambda header: b"{" * 50,
-    "nested deeply": lambda header: b"[" * 1_000_000,
-    "a list": lambda header: [header],
-    "many arrays": lambda header: {**header, **{f"t{i}": header["level"] for i in range(130_000)}},
-    "much metadata": set_in("__metadata__", "more", "x" * (65 << 20)),
-    "many metadata": set_in("__metadata__", {f"k{i}": "" for i in range(130_000)}),
-    "many entries": set_in("__metadata__", "entries", json.dumps([{"name": "", "label": "", "digest": ""}] * 130_000)),
-    "entries nested deeply": set_in("__metadata__", "entries", "[" * 1_000_000),
-    **{f"metadata {value!r:.9}": set_in("__metadata__", value) for value in WRONG},
-    **{
-        f"{key} {value!r:.9}": set_in("__metadata__", key, value)
-        for key in ("format", "recipe", "entries")
-        for value in WRONG
-    },
-    **{
-        f"{name} {key} {value!r:.9}": set_in(name, key, value)
-        for name in ("values", "offsets")
-        for key in ("dtype", "shape", "data_offsets")
-        for value in (*WRONG, [0, 10**30], [10**15, 2], [-1, -2], [1, True], ["0", "1"])
-    },
-}
-
-
-def test_hostile_headers_are_refused_in_words_and_in_no_time(tmp_path):
+def test_hostile_headers_are_refused_in_words(tmp_path):
     path = put(tmp_path, range(8))
-    whole, slowest = path.read_bytes(), 0.0
-    for what, change in HOSTILE.items():
-        path.write_bytes(with_header(whole, change))
-        before = time.process_time()
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    for line in hostile_headers(json.loads(whole[8 : 8 + length])):
+        path.write_bytes(len(line).to_bytes(8, "little") + line + whole[8 + length :])
         with pytest.raises(StoreError) as error:
-            pytest.fail(f"{what} is taken: {Shard.open(path)}")
-        assert len(str(error.value)) < 500, what
-        slowest = max(slowest, time.process_time() - before)
-    assert slowest < 5  # seconds; half of one where nothing else runs
-
-
-def test_a_header_that_claims_to_be_endless_is_not_read(tmp_path):
-    path = put(tmp_path, range(8))
+            pytest.fail(f"{line[:200]} is taken: {Shard.open(path)}")
+        assert len(str(error.value)) < 500
     with path.open("r+b") as file:
         file.truncate(1 << 40)  # takes no room on the disk
-        file.write((1 << 39).to_bytes(8, "little"))
+        file.write((1 << 39).to_bytes(8, "little"))  # an endless header
     with pytest.raises(StoreError, match="is damaged"):
         Shard.open(path)
     path.unlink()
