@@ -77,7 +77,6 @@ def test_contents_and_open_files_are_photos(fitted, photos):
     np.testing.assert_array_equal(fitted.predict_proba([io.BytesIO(content) for content in contents]), expected)
     with paths[0].open("rb") as file:
         np.testing.assert_array_equal(fitted.predict_proba(file), expected[:1])
-    np.testing.assert_array_equal(fitted.predict_proba(contents[0]), expected[:1])
 
 
 @pytest.mark.parametrize(
