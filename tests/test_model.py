@@ -197,7 +197,7 @@ SNBNL_MODEL, NBNL_MODEL, BANK = prototypes_model(), prototypes_model("nbnl"), ba
         (SNBNL_MODEL, {"weights": np.zeros((2, 3, 8), np.int8)}, "int8"),
         (SNBNL_MODEL, {"weights": np.zeros((6, 8), np.float32)}, "2 axes"),
         (SNBNL_MODEL, {"mean": np.zeros(7)}, "fit"),
-        (SNBNL_MODEL, {"scale": np.zeros(7)}, "features"),
+        (SNBNL_MODEL, {"scale": np.zeros(7)}, "fit"),
         *((SNBNL_MODEL, {"scale": np.array([scale] * 8)}, "no scales") for scale in (0.0, -1.0, 1e-310, 1e35)),
         (SNBNL_MODEL, {"memory_class": np.full(12, 3)}, "range"),
         (SNBNL_MODEL, {"memory_class": np.arange(11) % 3}, "memory"),

@@ -280,15 +280,15 @@ def test_features_that_are_too_large_for_products_are_refused():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"bias": np.zeros(2)}, "weights for 35 moments and 3 classes"),
+        ({"bias": np.zeros(2)}, "'bias'"),
         ({"offset": np.zeros(4)}, "'offset'"),
-        ({"class": None}, "moments of its photos"),
+        ({"class": None}, "'class' is missing"),
         ({"moments": None, "scale": None, "class": None}, "moments of its photos"),
         ({"class": np.zeros(24, int)}, "no training data"),
         ({"scale": np.full((24, 3), -1.0)}, "scales of its photos"),
-        ({"dual": np.zeros((24, 2))}, "coefficients of its photos"),
-        ({"factor": None}, "factors of its moments"),
-        ({"weight": np.ones(3)}, "sample weights"),
+        ({"dual": np.zeros((24, 2))}, "'dual'"),
+        ({"factor": None}, "'factor' is missing"),
+        ({"weight": np.ones(3)}, "'weight'"),
         ({"linear": np.full((3, 35), np.inf)}, "not finite"),
     ],
 )

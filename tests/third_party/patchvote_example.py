@@ -14,7 +14,7 @@ class NearestMeanVotes(DescriptorScorer):
 
     kind = "nearest-mean"
     schema = Schema(
-        arrays={"centres": (2, FLOATS)},
+        arrays={"centres": ("class feature", FLOATS)},
         settings={"sharpness": number(0.1, 100), "random_state": whole(0, 2**32 - 1)},
         needed=("sharpness",),
     )

@@ -10,7 +10,9 @@ from patchvote.voters.scorer import FLOATS, DescriptorScorer, Schema
 
 class ClassMeanVotes(DescriptorScorer):  # votes with what was learned; needs numpy alone
     kind = "class-mean"  # the name of the entry point
-    schema = Schema(arrays={"centres": (2, FLOATS)}, settings={"sharpness": number(0.1, 100)}, needed=("sharpness",))
+    schema = Schema(
+        arrays={"centres": ("class feature", FLOATS)}, settings={"sharpness": number(0.1, 100)}, needed=("sharpness",)
+    )
 
     @property
     def features(self):

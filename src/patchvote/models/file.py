@@ -177,7 +177,7 @@ def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec]) -> Non
     """Refuse arrays with an impossible type or size before memory is allocated: a file may claim any size."""
     for name, place in places.items():
         axes, types = known[name]
-        if len(place.shape) != axes or place.dtype not in types:
+        if len(place.shape) != len(axes.split()) or place.dtype not in types:
             raise ValueError(f"the array {name!r} has {len(place.shape)} axes of {brief(place.dtype)}")
     if sum(place.stop - place.start for place in places.values()) > memory():
         raise MemoryError

@@ -50,7 +50,13 @@ _RESERVE = 64 << 20  # bytes for buffers of libraries and threads, and what free
 _FEWEST, _MOST = 512, 16_384  # at once: fewer would read the store too often; more would not be faster
 
 _SCHEMA = Schema(
-    arrays={"values": (2, FLOATS), "class": (1, WHOLE), "image": (1, WHOLE), "boxes": (2, FLOATS), "mean": (1, FLOATS)},
+    arrays={
+        "values": ("descriptor feature", FLOATS),
+        "class": ("descriptor", WHOLE),
+        "image": ("descriptor", WHOLE),
+        "boxes": ("descriptor 4", FLOATS),
+        "mean": ("feature", FLOATS),
+    },
     settings=checks("n_neighbors", "confidence", normalise=flag, search=one_of("exact", "pca")),
 )
 
@@ -186,11 +192,9 @@ class BankVotes(DescriptorScorer):
 
     def check(self, images: int | None = None) -> None:
         """Refuse arrays that are inconsistent, and numbers of images that are not there."""
-        arrays, rows = self.arrays, len(self.arrays["values"])
-        if any(len(arrays[name]) != rows for name in ("class", "image", "boxes")):
-            raise ModelError("its bank has arrays of different lengths.")
-        if arrays["mean"].shape != (self.features,) or self.positions:
-            raise ModelError("mean and bank have different numbers of features.")
+        arrays = self.arrays
+        if self.positions:
+            raise ModelError("a bank has no positions.")
         check_boxes(arrays["boxes"])
         fewest = check_every_class(arrays["class"], self.classes)
         if self.remembers and fewest < self._neighbours():

@@ -39,12 +39,12 @@ _UNIT = 0.5
 _LEAST_UNIT, _MAX_NUMBER = 1e-12, 1e15  # bounds of the numbers in a file: nothing overflows between them
 _MOST_HELD_OUT = 10_000  # left-out photos that a model keeps: with more, shares would not be seen to differ
 _FLOATS = ("float16", "float32", "float64")
-# Arrays of a model that has a familiarity: number of axes, and the accepted dtypes.
-ARRAYS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "means": (2, _FLOATS),
-    "counts": (1, ("int64",)),
-    "scales": (2, _FLOATS),
-    "held_out": (1, _FLOATS),
+# Arrays of a model that has a familiarity: names of the axes, and the accepted dtypes.
+ARRAYS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "means": ("class feature", _FLOATS),
+    "counts": ("class", ("int64",)),
+    "scales": ("2 2", _FLOATS),
+    "held_out": ("photo", _FLOATS),
 }
 SETTINGS = record({"rejection": number(0, 1)})  # in the header of its file
 
@@ -140,7 +140,7 @@ class Familiarity:
             return f"familiarity{fault}."
         for name, (axes, types) in ARRAYS.items():
             array = getattr(self, name)
-            if array.ndim != axes or array.dtype.name not in types:
+            if array.ndim != len(axes.split()) or array.dtype.name not in types:
                 return f"the array {name!r} of its familiarity has {array.ndim} axes of {array.dtype}."
             if not np.isfinite(array).all() or (np.abs(array) > _MAX_NUMBER).any():
                 return f"the array {name!r} of its familiarity has numbers that are not finite, or too large."

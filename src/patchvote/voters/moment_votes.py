@@ -49,18 +49,28 @@ class MomentVotes(Scorer):
 
     kind = "moment-ridge"
     schema = Schema(
-        arrays={"linear": (2, FLOATS), "bias": (1, FLOATS), "directions": (2, FLOATS), "offset": (1, FLOATS)},
-        kept={
-            "moments": (2, BYTES),
-            "scale": (2, FLOATS),
-            "class": (1, WHOLE),
-            "dual": (2, FLOATS),
-            "factor": (1, FLOATS),
-            "mean": (1, FLOATS),
-            "weight": (1, FLOATS),
-            "unadapted_linear": (2, FLOATS),
-            "unadapted_bias": (1, FLOATS),
+        arrays={
+            "linear": ("class moment", FLOATS),
+            "bias": ("class", FLOATS),
+            "directions": ("feature direction", FLOATS),
+            "offset": ("feature", FLOATS),
         },
+        kept={
+            "moments": ("photo moment", BYTES),
+            "scale": ("photo 3", FLOATS),
+            "class": ("photo", WHOLE),
+            "dual": ("photo class", FLOATS),
+            "factor": ("3", FLOATS),
+            "mean": ("moment", FLOATS),
+            "weight": ("photo", FLOATS),
+            "unadapted_linear": ("class moment", FLOATS),
+            "unadapted_bias": ("class", FLOATS),
+        },
+        together=(
+            ("moments", "scale", "class"),
+            ("dual", "factor", "mean"),
+            ("unadapted_linear", "unadapted_bias"),
+        ),
         settings={"alpha": AUTO_STRENGTH, "layout": WEIGHT, "class_weight": CLASS_WEIGHT, "rejection": SHARE},
     )
 
@@ -168,26 +178,15 @@ class MomentVotes(Scorer):
 
     def check(self, images: int | None = None) -> None:
         """Refuse arrays that are inconsistent."""
-        arrays, classes, count = self.arrays, self.classes, moment_count(self.basis)
-        if self.features < 1 or arrays["offset"].shape != (self.features,):
-            raise ModelError("the array 'offset' does not fit its features.")
-        for prefix in ("", "unadapted_") if "unadapted_linear" in arrays else ("",):
-            if arrays[f"{prefix}linear"].shape != (classes, count) or arrays[f"{prefix}bias"].shape != (classes,):
-                raise ModelError(f"weights for {count:,} moments and {classes} classes are expected.")
-        held = [name for name in ("moments", "scale", "class") if name in arrays]
-        if not held and not {"dual", "factor", "mean", "weight"} & set(arrays):
-            return
-        if len(held) < 3 or arrays["moments"].shape != (len(arrays["class"]), count):
-            raise ModelError("the moments of its photos do not fit its weights.")
-        if arrays["scale"].shape != (len(arrays["class"]), 3) or (arrays["scale"] < 0).any():
-            raise ModelError("the scales of its photos do not fit them.")
-        if "dual" in arrays and arrays["dual"].shape != (len(arrays["class"]), classes):
-            raise ModelError("the coefficients of its photos do not fit them.")
-        traced = {name in arrays for name in ("dual", "factor", "mean")}
-        shapes = arrays.get("factor", np.zeros(3)).shape, arrays.get("mean", np.zeros(count)).shape
-        if len(traced) > 1 or shapes != ((3,), (count,)):
-            raise ModelError("the factors of its moments, or their mean, do not fit them.")
-        check_training_images(arrays, classes, images)
+        arrays, count = self.arrays, moment_count(self.basis)
+        if self.features < 1 or arrays["linear"].shape[1] != count:
+            raise ModelError(f"weights for {count:,} moments are expected.")
+        if "class" in arrays:
+            if (arrays["scale"] < 0).any():
+                raise ModelError("the scales of its photos are negative.")
+            check_training_images(arrays, self.classes, images)
+        elif {"dual", "weight"} & set(arrays):
+            raise ModelError("the moments of its photos are missing.")
 
     # --- export -----------------------------------------------------------------------------------------------------
 

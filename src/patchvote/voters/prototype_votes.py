@@ -28,8 +28,12 @@ from .scorer import (
 )
 from .votes import chunk_rows, raised
 
-_ARRAYS = {"weights": (3, FLOATS), "mean": (1, FLOATS), "scale": (1, FLOATS)}
-_MEMORY = {"memory_values": (2, FLOATS), "memory_boxes": (2, FLOATS), "memory_class": (1, WHOLE)}
+_ARRAYS = {"weights": ("prototype class input", FLOATS), "mean": ("input", FLOATS), "scale": ("input", FLOATS)}
+_MEMORY = {
+    "memory_values": ("descriptor feature", FLOATS),
+    "memory_boxes": ("descriptor 4", FLOATS),
+    "memory_class": ("descriptor", WHOLE),
+}
 _SETTINGS = ("n_prototypes", "q", "max_iter", "batch_size", "position_weight", "confidence", "power", "class_weight")
 _SCALES = 1e-30, 1e30  # range of 1 / standard deviation of a feature, within what float32 can hold
 
@@ -72,31 +76,15 @@ class PrototypeVotes(DescriptorScorer):
 
     def check(self, images: int | None = None) -> None:
         """Refuse arrays that are inconsistent, and prototypes whose votes would overflow."""
-        weights, dim = self.arrays["weights"], self.arrays["weights"].shape[2]
-        if len(weights) < 1 or weights.shape[1] != self.classes or self.arrays["mean"].shape != (dim,):
-            raise ModelError(f"prototypes of the shape {weights.shape} do not fit {self.classes} classes.")
-        if self.arrays["scale"].shape != (dim,):
-            raise ModelError("scale and prototypes have different numbers of features.")
-        if not isinstance(self.settings.get("power", 1.0), (int, float)):
-            raise ModelError("settings.power must be a number.")
-        self._check_memory()
-        self._check_reach()
-
-    def _check_memory(self) -> None:
-        held = [name for name in _MEMORY if name in self.arrays]
-        if not held:
-            return
-        if len(held) < len(_MEMORY):
-            raise ModelError("an array of the memory is missing.")
-        values, boxes, numbers = (self.arrays[name] for name in _MEMORY)
-        if values.shape[1] != self.features or not len(values) == len(boxes) == len(numbers):
-            raise ModelError("the memory does not fit the prototypes, or has arrays of different lengths.")
-        check_numbers(numbers, self.classes)
-        check_boxes(boxes)
-
-    def _check_reach(self) -> None:
-        """Refuse prototypes whose products with descriptors would overflow, once standardisation is folded in."""
         weights, scale = self.arrays["weights"], self.arrays["scale"]
+        if len(weights) < 1 or not isinstance(self.settings.get("power", 1.0), (int, float)):
+            raise ModelError("it has no prototypes, or its setting power is no number.")
+        if "memory_values" in self.arrays:
+            values, boxes, numbers = (self.arrays[name] for name in _MEMORY)
+            if values.shape[1] != self.features:
+                raise ModelError("the memory does not fit the prototypes.")
+            check_numbers(numbers, self.classes)
+            check_boxes(boxes)
         least, most = _SCALES
         if not (scale.min() >= least and scale.max() <= most):
             raise ModelError(f"the array 'scale' has numbers from {scale.min():.3g} to {scale.max():.3g}: no scales.")
@@ -173,6 +161,7 @@ class SnbnlVotes(PrototypeVotes):
     schema = Schema(
         arrays=_ARRAYS,
         kept=_MEMORY,
+        together=(tuple(_MEMORY),),
         settings=checks(
             *_SETTINGS,
             "random_state",

@@ -23,7 +23,7 @@ from ..bags.bags import Bags
 from ..errors import ModelError, PatchvoteError
 from ..utils.arrays import all_finite
 from ..utils.onnx_graph import GraphBuilder
-from ..utils.schema import Check, brief, either, number, one_of, record, table, text, whole
+from ..utils.schema import Check, either, number, one_of, record, table, text, whole
 from .onnx_nodes import Exported
 from .votes import chunk_rows, part_weights, scaled, with_positions
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..networks.bases import Basis
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-Spec = tuple[int, tuple[str, ...]]  # number of axes, and the accepted dtypes
+Spec = tuple[str, tuple[str, ...]]  # names of the axes, or their lengths, and the accepted dtypes
 
 FLOATS = ("float16", "float32", "float64")
 WHOLE = ("int64",)
@@ -51,12 +51,6 @@ def _label(value: Any) -> str | None:
     return text(MAX_NAME)(value) if isinstance(value, str) else None
 
 
-def _power(value: Any) -> str | None:
-    """Check the exponent of a power normalisation."""
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
-    return None if fits else f" must be 'auto' or a number above 0, up to 1, got {brief(value)}"
-
-
 SHARE = number(0, 1)
 WEIGHT = number(0, 1e12)
 STRENGTH = number(1e-12, 1e12)
@@ -69,7 +63,7 @@ _CHECKS: Mapping[str, Check] = {  # of settings that mean the same in all voters
     "max_iter": _COUNT,
     "batch_size": _COUNT,
     "q": either(one_of("inf"), number(1, 1e30)),  # the largest float32 is 3e38
-    "power": either(one_of("auto"), _power),
+    "power": either(one_of("auto"), number(1e-6, 1)),
     "position_weight": WEIGHT,
     "confidence": number(0, 10),
     "class_weight": CLASS_WEIGHT,
@@ -105,10 +99,11 @@ def from_plain(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """What the arrays and settings of a scorer must be."""
+    """What the arrays and settings of a scorer must be; axes of one name have one length in all arrays."""
 
     arrays: Mapping[str, Spec]  # that voting requires
     kept: Mapping[str, Spec] = dataclasses.field(default_factory=dict)  # optional, such as those to learn more
+    together: tuple[tuple[str, ...], ...] = ()  # of which a scorer has all or none
     settings: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     needed: tuple[str, ...] = ()  # settings that voting requires
 
@@ -215,16 +210,22 @@ class Scorer(abc.ABC):
 
     def check_all(self, images: int | None = None) -> None:
         """Refuse arrays that are missing, of a wrong type, too large, or inconsistent."""
-        known = {**self.schema.arrays, **self.schema.kept}
-        for name, (axes, types) in known.items():
-            if name not in self.arrays:
-                if name in self.schema.arrays:
-                    raise ModelError(f"the array {name!r} is missing.")
-                continue
-            array = self.arrays[name]
-            if array.ndim != axes or array.dtype.name not in types:
-                expected = f"{axes} of {' or '.join(types)}"
+        for group in (tuple(self.schema.arrays), *(one for one in self.schema.together if set(one) & set(self.arrays))):
+            if missing := [name for name in group if name not in self.arrays]:
+                raise ModelError(f"the array {missing[0]!r} is missing.")
+        known, sizes = {**self.schema.arrays, **self.schema.kept}, {"class": self.classes}
+        for name, array in self.arrays.items():
+            axes, types = known[name]
+            names = axes.split()
+            if array.ndim != len(names) or array.dtype.name not in types:
+                expected = f"{len(names)} of {' or '.join(types)}"
                 raise ModelError(f"the array {name!r} has {array.ndim} axes of {array.dtype}, expected {expected}.")
+            for axis, length in zip(names, array.shape, strict=True):
+                if length != (int(axis) if axis.isdecimal() else sizes.setdefault(axis, length)):
+                    raise ModelError(
+                        f"the array {name!r} of the shape {array.shape} ({axes}) does not fit the other arrays and "
+                        f"{self.classes} classes."
+                    )
             _check_size(name, np.asarray(array))
         self.check(images)
 
@@ -332,8 +333,8 @@ def check_training_images(arrays: Arrays, classes: int, named: int | None) -> No
         raise ModelError(f"it has the names of {named:,} photos, but learned from {len(numbers):,}.")
     check_every_class(numbers, classes)
     weight = arrays.get("weight", np.ones(len(numbers)))
-    if len(weight) != len(numbers) or weight.min() < 0:
-        raise ModelError("the sample weights of its photos do not fit its photos, or are negative.")
+    if weight.min(initial=0) < 0:
+        raise ModelError("the sample weights of its photos are negative.")
     check_every_class(numbers[weight > 0], classes)
 
 
@@ -345,5 +346,5 @@ def check_numbers(numbers: npt.NDArray[Any], classes: int) -> None:
 
 def check_boxes(boxes: npt.NDArray[Any]) -> None:
     """Refuse boxes that are not within the photo."""
-    if boxes.shape[1] != 4 or (len(boxes) and not (boxes.min() >= 0 and boxes.max() <= 1)):
+    if len(boxes) and not (boxes.min() >= 0 and boxes.max() <= 1):
         raise ModelError("boxes are not within the photo.")
