@@ -19,7 +19,8 @@ from patchvote import (
     find_photos,
 )
 from patchvote.bags import extract as module
-from patchvote.networks import load, open_onnx
+from patchvote.networks import load
+from patchvote.networks.onnx_file import load as open_onnx
 from patchvote.photos.decode import load_image
 
 DENSE = Recipe(sampling=Dense(sides=(64, 128)))

@@ -18,7 +18,8 @@ from PIL import Image
 from conftest import write_tiny_network
 from helpers.waiting import wait_for
 from patchvote import NetworkError
-from patchvote.networks import graph_of, open_onnx, session
+from patchvote.networks import graph_of, session
+from patchvote.networks.onnx_file import load as open_onnx
 from patchvote.utils.machine import memory
 
 pytestmark = pytest.mark.slow
@@ -79,15 +80,15 @@ def call(name: str, source: str = "image", target: str = "out") -> onnx.NodeProt
 
 
 def test_an_endless_loop_is_refused_also_in_a_branch(tmp_path):
-    refused(write(tmp_path / "a.onnx", [loop()], (TRUE,)), "has a loop .'Loop'., which need not end")
+    refused(write(tmp_path / "a.onnx", [loop()], (TRUE,)), "has the operation 'Loop'")
     value = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
     branches = {name: helper.make_graph([loop()], name, [], [value]) for name in ("then_branch", "else_branch")}
-    refused(write(tmp_path / "a.onnx", [helper.make_node("If", ["true"], ["out"], **branches)], (TRUE,)), "has a loop")
+    refused(write(tmp_path / "a.onnx", [helper.make_node("If", ["true"], ["out"], **branches)], (TRUE,)), "'Loop'")
 
 
 def test_functions_which_could_unfold_without_bound_are_refused(tmp_path):
     function = helper.make_function("own", "f", ["a"], ["b"], [call("f", "a", "b")], OPSETS)
-    refused(write(tmp_path / "a.onnx", [call("f")], (), (function,)), "has functions of its own")
+    refused(write(tmp_path / "a.onnx", [call("f")], (), (function,)), "has functions of its own|own.f")
 
 
 # --- time -------------------------------------------------------------------------------------------------------------

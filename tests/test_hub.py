@@ -192,7 +192,7 @@ def test_weights_outside_of_the_snapshot_are_refused_and_nothing_is_asked_for(hu
     ("name", "says"),
     [
         ("hf:tiny/none", "no repository tiny/none"),
-        ("hf:tiny/gated", "tiny/gated is gated"),
+        ("hf:tiny/gated", "tiny/gated, or it is private or gated"),
         ("hf:tiny/vit@v9", "tiny/vit has no revision 'v9'"),
         ("hf:tiny/vit/onnx/model_q4.onnx", "tiny/vit has no file onnx/model_q4.onnx"),
         ("hf:tiny/text", "tiny/text has no ONNX file"),

@@ -17,8 +17,9 @@ from patchvote import Dense, Extractor, ImageClassifier, ModelError, MomentRidge
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model
-from patchvote.networks import EMBEDDED, graph_of, load, open_onnx
+from patchvote.networks import EMBEDDED, graph_of, load
 from patchvote.networks.names import beside, network_files
+from patchvote.networks.onnx_file import load as open_onnx
 
 HOSTILE = {
     "abort": "torch:os:abort",

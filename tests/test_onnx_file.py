@@ -11,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from conftest import tiny_weights, write_tiny_network
 from patchvote import Dense, Extractor, NetworkError, Recipe
-from patchvote.networks import load, open_onnx
+from patchvote.networks import load
+from patchvote.networks.onnx_file import load as open_onnx
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
 

@@ -11,7 +11,7 @@ import pytest
 from patchvote import ModelError, NetworkError, PatchvoteError, PhotoError, find_photos
 from patchvote.cli.photos import listed_paths
 from patchvote.models.file import read_model
-from patchvote.networks import open_onnx
+from patchvote.networks.onnx_file import load as open_onnx
 from patchvote.networks.session import within
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import Photo

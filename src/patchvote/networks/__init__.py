@@ -15,7 +15,6 @@ also need a method ``graph()``, which returns an ONNX graph from preprocessed im
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NetworkError, PatchvoteError, first_line
@@ -37,7 +36,6 @@ __all__ = [
     "graph_of",
     "load",
     "load_pinned",
-    "open_onnx",
 ]
 
 
@@ -112,10 +110,3 @@ def _load_with_other(name: str, **settings: Any) -> Backbone:
     if spec.activation != settings["activation"]:
         raise NetworkError(f"{name} can only be read {spec.activation!r} its last activation.")
     return backbone
-
-
-def open_onnx(path: str | Path, **settings: Any) -> Backbone:
-    """Open an ONNX file as a backbone; settings are those of `load` and of the TOML file beside it."""
-    from . import onnx_file  # embedded networks do not need it
-
-    return onnx_file.load(path, **settings)

@@ -46,26 +46,16 @@ class Preprocessing:
 class NetworkSpec:
     """Specification of a network: everything that the rest of the project needs to know about it."""
 
-    name: str
-    """Name of the network in a recipe."""
-    dim: int
-    """Number of features per descriptor."""
-    size: int
-    """Side of the square input that the network was trained on."""
-    stride: int | None
-    """Input pixels between two cells of the feature map; None where the network returns one vector per image."""
+    name: str  # in a recipe
+    dim: int  # number of features per descriptor
+    size: int  # side of the square input that the network was trained on
+    stride: int | None  # input pixels between two cells of the feature map; None for one vector per image
     preprocessing: Preprocessing
-    """Conversion of pixels to the network's input."""
-    activation: Activation
-    """Whether descriptors are read after or before the last activation."""
-    weights: str
-    """SHA-256 of the file that the weights come from."""
-    output: str
-    """Name of the tensor that is read."""
-    fixed_size: tuple[int, int] | None = None
-    """Height and width of the input, where the network accepts only one size."""
-    output_layout: Literal["NCHW", "NHWC"] = "NCHW"
-    """Order of the output's axes, where it is a feature map."""
+    activation: Activation  # whether descriptors are read after or before the last activation
+    weights: str  # SHA-256 of the file that the weights come from
+    output: str  # name of the tensor that is read
+    fixed_size: tuple[int, int] | None = None  # height and width of the input, where only one size is accepted
+    output_layout: Literal["NCHW", "NHWC"] = "NCHW"  # order of the output's axes, where it is a feature map
 
     @property
     def fingerprint(self) -> str:

@@ -26,7 +26,7 @@ from ..utils.schema import brief
 from .base import Activation, NetworkSpec, Preprocessing
 from .feature_map import OnnxSettings, three_numbers
 from .graph import find_features
-from .names import CachedName, NetworkName, whole_pixels
+from .names import CachedName, NetworkName
 from .onnx_file import backbone_of, read_graph
 from .session import OnnxBackbone
 
@@ -126,10 +126,11 @@ def _asking(name: HubName, file: str = "") -> Iterator[Any]:
     hub, repository = _library(), name.repository
     try:
         yield hub
-    except hub.errors.GatedRepoError:
-        raise NetworkError(f"{repository} is gated: accept its licence on its page, then run: hf auth login") from None
     except hub.errors.RepositoryNotFoundError:
-        raise NetworkError(f"there is no repository {repository}, or it is private: run: hf auth login") from None
+        raise NetworkError(
+            f"there is no repository {repository}, or it is private or gated: accept its licence on its page, and run: "
+            "hf auth login"
+        ) from None
     except hub.errors.RevisionNotFoundError:
         raise NetworkError(f"{repository} has no revision {name.revision!r}.") from None
     except Exception as error:  # also what the library under the library raises
@@ -219,7 +220,7 @@ def _settings(name: HubName, local: bool) -> OnnxSettings:
         settings = _scaled(*_PIXELS[pixels], 1 / 255)
     else:
         raise NetworkError(f"pixels must be one of {', '.join(_PIXELS)}, got {pixels[:40]!r}.")
-    numbers: dict[str, Any] = {key: whole_pixels(key, options[key]) for key in ("size", "stride") if key in options}
+    numbers: dict[str, Any] = {key: int(options[key]) for key in ("size", "stride") if key in options}
     return dataclasses.replace(settings, output=options.get("output"), **numbers)
 
 

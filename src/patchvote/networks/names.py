@@ -45,18 +45,13 @@ class NetworkName:
         options: dict[str, str] = {}
         for part in filter(None, query.split("&")):
             key, _, value = part.partition("=")
+            if known and key in ("size", "stride") and not re.fullmatch(r"[1-9]\d{0,3}", value):
+                raise NetworkError(f"{key} must be a whole number of pixels, got {value[:40]!r}.")
             if not key or not value or (known is not None and key not in known):
                 listed = f" Options: {', '.join(known)}." if known else " Options have the form key=value."
                 raise NetworkError(f"{part!r} is no option of {name!r}.{listed}")
             options[key] = value
         return cls(engine, what, layer, options)
-
-
-def whole_pixels(key: str, value: str) -> int:
-    """Return the value of an option that is a number of pixels, from 1 to 9999."""
-    if not re.fullmatch(r"[1-9]\d{0,3}", value):
-        raise NetworkError(f"{key} must be a whole number of pixels, got {value[:40]!r}.")
-    return int(value)
 
 
 class NameFromFile(str):

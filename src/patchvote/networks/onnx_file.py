@@ -142,7 +142,6 @@ def read_graph(path: Path, locate: Callable[[str], Path] | None = None) -> tuple
         content = read_bytes(path, _MAX_BYTES)
         model = onnx.load_from_string(content)
         digest = hashlib.sha256(content).hexdigest()
-        _check_nodes(model, path)
         tensors = [tensor for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL]
         locate = locate or functools.partial(_inside, path)
         files = {name: locate(name) for name in dict.fromkeys(map(_location, tensors))}
@@ -167,22 +166,14 @@ def read_graph(path: Path, locate: Callable[[str], Path] | None = None) -> tuple
     return model, digest
 
 
-def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
-    """Refuse loops, and functions, which can stand for any number of nodes."""
+def _check_operations(model: onnx.ModelProto, name: str) -> None:
+    """Refuse functions, loops, and operations that descriptors do not need; `model` is the part that is used."""
     if model.functions:
-        raise NetworkError(f"{path} has functions of its own: inline them, with onnx.inliner.inline_local_functions.")
+        raise NetworkError(f"{name} has functions of its own: inline them, with onnx.inliner.inline_local_functions.")
     for node in all_nodes(model.graph.node):
         is_branch = node.op_type == "If" and node.domain in ("", "ai.onnx")
-        if not is_branch and any(subgraphs(node)):
-            raise NetworkError(
-                f"{path} has a loop ({node.op_type[:40]!r}), which need not end. Export it with its loops unrolled."
-            )
-
-
-def _check_operations(model: onnx.ModelProto, name: str) -> None:
-    """Refuse operations that descriptors do not need; `model` is the part of a graph that is used."""
-    for node in all_nodes(model.graph.node):
-        if node.op_type in _REFUSED or node.domain not in _DOMAINS:
+        is_loop = any(subgraphs(node)) and not is_branch
+        if is_loop or node.op_type in _REFUSED or node.domain not in _DOMAINS:
             operation = node.op_type if node.domain in _DOMAINS else f"{node.domain}.{node.op_type}"
             raise NetworkError(
                 f"{name} has the operation {operation[:80]!r}, which descriptors of photos do not need and which may "

@@ -37,7 +37,7 @@ from .base import Activation, NetworkSpec, Preprocessing
 from .cache import cached_graph
 from .feature_map import OnnxSettings, adapt
 from .graph import cut, cut_at_layer, output_names
-from .names import NetworkName, whole_pixels
+from .names import NetworkName
 from .session import OnnxBackbone, Session
 
 if TYPE_CHECKING:
@@ -54,8 +54,6 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
     if not parsed.what or (parsed.engine == "torch" and ":" not in parsed.what):
         form = "torch:package.module:function@layer" if parsed.engine == "torch" else f"{parsed.engine}:name@layer"
         raise NetworkError(f"{name!r} does not name a network. Names have the form {form}.")
-    if "size" in parsed.options:
-        whole_pixels("size", parsed.options["size"])
     parts = [name, activation, str(_BUILD), _source_digest(parsed)]
     if file := parsed.options.get("weights"):
         if not file.endswith(".safetensors"):
