@@ -28,7 +28,7 @@ _MAX_SCALES = 16  # per image; the default has 2
 _MAX_PATCHES = 10_000  # per photo; the paper has 400
 _MAX_LEVELS = 8  # sizes of patches; the default has 3
 _MAX_PATCH, _MAX_WORKING_SIDE = 1_024, 4_096  # sides in pixels of a patch, and of the image that patches are cut from
-_MAX_PIXELS = 1 << 26  # per photo, over all inputs of the network: a few minutes of the default network
+MAX_PIXELS = 1 << 26  # per photo, over all inputs of the network: a few minutes of the default network
 _KEPT_GRIDS = 64  # boxes of feature maps that are kept: photos of one camera have a few shapes
 MAX_DESCRIPTORS = 100_000  # per photo: half a gigabyte with the default network
 
@@ -164,15 +164,6 @@ def input_sizes(
     if fixed_size is not None:  # whatever the proportions of the image
         return [(fixed_size[1], fixed_size[0])]
     return [sampling.input_size(width, height, side, stride) for side in sampling.sides]
-
-
-def check_pixels(count: int, side: int) -> None:
-    """Refuse so many pixels per photo that the network would take too long."""
-    if count * side**2 > _MAX_PIXELS:
-        raise PatchvoteError(
-            f"{count:,} patches of {side:,} px are {count * side**2:,} pixels per photo, over {_MAX_PIXELS:,}. Use "
-            "fewer patches, or a smaller input."
-        )
 
 
 def _even_grid(free_x: int, free_y: int, count: float) -> npt.NDArray[np.int64]:

@@ -129,7 +129,8 @@ class Folder(Container[str]):
             return
         content = save({name: np.ascontiguousarray(array) for name, array in self.kept.pack(item.bag).items()})
         try:
-            self.make()  # it is new, or another process has cleared the cache
+            for folder in (self.path.parent.parent, self.path.parent, self.path):
+                folder.mkdir(0o700, parents=True, exist_ok=True)  # it is new, or another process has cleared the cache
             handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=self.path)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -145,12 +146,6 @@ class Folder(Container[str]):
             warn_unwritten(self.path.parent.parent, error)
         else:
             self.wrote = True
-
-    def make(self) -> None:
-        """Make the folder, for its owner alone."""
-        if self.path is not None:
-            for folder in (self.path.parent.parent, self.path.parent, self.path):
-                folder.mkdir(0o700, parents=True, exist_ok=True)
 
     def _checksum(self, digest: str, data: bytes | memoryview) -> bytes:
         """Return the checksum of a file, which is of its place as well: what is of another photo or kind is damage."""
@@ -237,19 +232,16 @@ def files_in(root: Path) -> Iterator[CachedFile]:
 
 
 def trim(root: Path, bound: int | None) -> None:
-    """Remove abandoned temporary files, then the bags that were used longest ago until the rest fits the bound."""
-    bags, chosen = [], []
-    for file in files_in(root):
-        if not file.path.name.startswith(_TEMPORARY):
-            bags.append(file)
-        elif time.time() - file.used > _ABANDONED:
+    """Remove abandoned temporary files, and the bags that were used longest ago, so that the rest fits the bound."""
+    chosen, size = [], 0
+    for file in sorted(files_in(root), key=lambda file: file.used, reverse=True):
+        if file.path.name.startswith(_TEMPORARY):
+            goes = time.time() - file.used > _ABANDONED
+        else:
+            size += file.size
+            goes = bound is not None and size > bound
+        if goes:
             chosen.append(file)
-    excess = 0 if bound is None else sum(file.size for file in bags) - bound
-    for file in sorted(bags, key=lambda file: file.used):
-        if excess <= 0:
-            break
-        chosen.append(file)
-        excess -= file.size
     _remove(chosen)
 
 

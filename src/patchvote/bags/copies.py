@@ -101,8 +101,14 @@ def linked(pairs: Numbers, count: int) -> Numbers:
 def _pairs(looks: Floats, keys: Sequence[Any]) -> Iterator[Numbers]:
     """Yield the pairs of `copy_pairs`, some at a time."""
     yield _equal_pairs(keys)
-    if looks.shape[1] >= 3 * _FEWEST_FEATURES:
-        yield from _near_pairs(looks)
+    if looks.shape[1] < 3 * _FEWEST_FEATURES:
+        return
+    count = len(looks)
+    rows = max(1, min(_ROWS, _COSINES // max(1, count)))
+    for start in range(0, count, rows):
+        one, other = np.nonzero(looks[start : start + rows] @ looks[start:].T >= 1 - _NEAR)
+        later = other > one
+        yield np.stack([one[later], other[later]], axis=1) + start
 
 
 def equal_groups(digests: Sequence[str]) -> Numbers:
@@ -114,16 +120,6 @@ def _equal_pairs(keys: Sequence[Any]) -> Numbers:
     """Return a pair for each photo: the first photo with the same key, and the photo."""
     first: dict[Any, int] = {}
     return np.array([(first.setdefault(key, i), i) for i, key in enumerate(keys)], np.int64).reshape(-1, 2)
-
-
-def _near_pairs(looks: Floats) -> Iterator[Numbers]:
-    """Yield pairs of near copies, the earlier photo first."""
-    count = len(looks)
-    rows = max(1, min(_ROWS, _COSINES // max(1, count)))
-    for start in range(0, count, rows):
-        one, other = np.nonzero(looks[start : start + rows] @ looks[start:].T >= 1 - _NEAR)
-        later = other > one
-        yield np.stack([one[later], other[later]], axis=1) + start
 
 
 def groups_of_several(groups: Numbers) -> list[list[int]]:

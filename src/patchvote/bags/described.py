@@ -18,7 +18,7 @@ from ..utils.engine import Engine, Lost, in_order
 from ..utils.files import temporary_folder
 from ..utils.terminal import counted
 from .cache import WHOLE, Folder, Kept, base_of, bound_of, root_of, trim
-from .extract import Described, Extractor, ExtractorJob, check_files, lost_photo
+from .extract import Described, Extractor, lost_photo
 
 _NAMED = 3  # damaged files that a sentence names
 
@@ -157,7 +157,9 @@ def extracted(
                 yield _written(item, files), 0 if item.bag is None else len(item.bag.values)
         return
     photos = list(photos)
-    check_files(photos)
+    for photo in photos:
+        if not isinstance(photo.source, Path):
+            raise StoreError(f"{photo.name} is an image in memory: workers of an engine read photos from files.")
     job = _ExtractingJob(extractor.again, extractor.backbone.spec.fingerprint, files.again)
     with contextlib.closing(engine.run(job, photos)) as results:
         for photo, result in zip(photos, in_order(results), strict=True):
@@ -175,14 +177,24 @@ def _written(item: Described, files: BagFiles) -> Described:
 
 
 @dataclasses.dataclass(frozen=True)
-class _ExtractingJob(ExtractorJob):
+class _ExtractingJob:
     """The job of a worker that extracts photos into files."""
 
+    extractor: Callable[[], Extractor]
+    fingerprint: str
     files: Callable[[], BagFiles]
+    name: str = "extract"
+    per_task: int = 64  # photos; a worker that ends loses no more
 
     def start(self) -> Callable[[Sequence[Photo]], list[tuple[Described, int]]]:
         """Load the network, and return the function that extracts some photos."""
-        extractor, files = self.made(), self.files()
+        extractor, files = self.extractor(), self.files()
+        spec = extractor.backbone.spec
+        if spec.fingerprint != self.fingerprint:
+            raise StoreError(
+                f"a worker has another network {spec.name!r} (checksum of its weights {spec.fingerprint}, expected "
+                f"{self.fingerprint}). All machines of the cluster need the same file or package."
+            )
 
         def work(photos: Sequence[Photo]) -> list[tuple[Described, int]]:
             done = [

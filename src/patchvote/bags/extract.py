@@ -10,16 +10,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import deque
-from collections.abc import Callable, Container, Generator, Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError, StoreError
+from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError
 from ..networks import Backbone, load_pinned
 from ..networks.base import describe, mean_of_cells
 from ..photos.decode import Decode, Pixels, pictures, resized
@@ -30,14 +29,13 @@ from ..utils.machine import cores, one_blas_thread
 from ..utils.parameters import Parameters
 from ..utils.schema import brief
 from .bags import Bags
-from .boxes import MAX_DESCRIPTORS, WHOLE, Boxes, Dense, Patch, cell_boxes, check_pixels, input_sizes, relative
+from .boxes import MAX_DESCRIPTORS, MAX_PIXELS, WHOLE, Boxes, Dense, Patch, cell_boxes, input_sizes, relative
 from .recipe import Recipe, as_recipe, fitting
 
 # Pixels per call of the network. More do not fit the processor's cache: batches of 32 tiles of 224 px are a quarter
 # slower than batches of 2. Fewer waste the call: single tiles of 64 px are slower than batches of 32
 # (benchmarks/extract.py measures both).
 _BATCH_PIXELS = 1 << 17
-_PER_TASK = 64  # photos; a worker that ends loses no more
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,7 +109,10 @@ class Extractor(Parameters):
                 f"Dense(sides=({max(height, width)},))."
             )
         if isinstance(sampling, Patch):
-            check_pixels(sampling.count, max(spec.fixed_size or (sampling.input or spec.size,)))
+            if sampling.count * max(spec.fixed_size or (sampling.input or spec.size,)) ** 2 > MAX_PIXELS:
+                raise PatchvoteError(
+                    f"{sampling} has over {MAX_PIXELS:,} pixels. Use fewer patches, or a smaller input."
+                )
         elif sum((side // (spec.stride or 1)) ** 2 for side in sampling.sides) > MAX_DESCRIPTORS:
             raise NetworkError(
                 f"{spec.name} has a cell every {spec.stride} pixels: sides of {sampling.sides} would give more than "
@@ -292,37 +293,6 @@ class _Pipeline:
             values[start:end].reshape(output.shape)[...] = output  # one copy, which also changes the order of axes
         levels = np.repeat(level, np.diff(ends)).astype(np.int16)
         return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), levels)
-
-
-# --- workers ----------------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class ExtractorJob:
-    """What the jobs of workers that extract photos share: each makes the extractor, whose network has a fingerprint."""
-
-    extractor: Callable[[], Extractor]
-    fingerprint: str
-    name: str = dataclasses.field(default="extract", kw_only=True)
-    per_task: int = dataclasses.field(default=_PER_TASK, kw_only=True)
-
-    def made(self) -> Extractor:
-        """Make the extractor of a worker, and check its network."""
-        extractor = self.extractor()
-        spec = extractor.backbone.spec
-        if spec.fingerprint != self.fingerprint:
-            raise StoreError(
-                f"a worker has another network {spec.name!r} (checksum of its weights {spec.fingerprint}, expected "
-                f"{self.fingerprint}). All machines of the cluster need the same file or package."
-            )
-        return extractor
-
-
-def check_files(photos: Iterable[Photo]) -> None:
-    """Refuse images in memory, which are not sent to workers."""
-    for photo in photos:
-        if not isinstance(photo.source, Path):
-            raise StoreError(f"{photo.name} is an image in memory: workers of an engine read photos from files.")
 
 
 def lost_photo(name: str, lost: Lost) -> PhotoError:

@@ -145,17 +145,30 @@ class _Index:
         self.known.pop(name, None)
 
     def look_around(self) -> None:
-        """Read the headers of the shards that are new since the last call."""
+        """Read the headers of the shards that are new since the last call, and set damaged ones aside."""
         for path in shard_files(self.path):
-            if path not in self._seen:
-                self._seen.add(path)
-                shard = self._opened(path)
-                if shard is not None:
-                    self._check_kind(shard)
-                    self.bags.update((digest, (shard, index)) for index, digest in enumerate(shard.digests))
-                    self.known.update((name, shard.entry(index)) for index, name in enumerate(shard.names))
-                    for name in shard.forgotten:
-                        self.known.pop(name, None)
+            if path in self._seen:
+                continue
+            self._seen.add(path)
+            try:
+                shard = Shard.open(path)
+            except StoreError as error:  # maybe removed since, or not ours; `Store.open` and `patchvote info` name it
+                if isinstance(error, DamagedShardError) and is_own_name(path):
+                    with contextlib.suppress(OSError):  # another process has set it aside, or nobody can
+                        path.rename(path.with_name(path.name + SET_ASIDE))
+                    self.damaged.append(f"{error} It was set aside.")
+                continue
+            if shard.kind != (self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim):
+                there = f"network {shard.fingerprint}, {shard.recipe.to_json()}"
+                asked = f"network {self.fingerprint}, {self.recipe.to_json()}"
+                raise StoreError(
+                    f"{self.path} was made with another network or recipe (there: {there}; asked: {asked}). Choose "
+                    "another folder for the store."
+                )
+            self.bags.update((digest, (shard, index)) for index, digest in enumerate(shard.digests))
+            self.known.update((name, shard.entry(index)) for index, name in enumerate(shard.names))
+            for name in shard.forgotten:
+                self.known.pop(name, None)
 
     def bag_of(self, digest: str) -> Bags | None:
         """Return the bag of a content; None if it is damaged or gone."""
@@ -167,29 +180,6 @@ class _Index:
         except (KeyError, StoreError):
             self.bags.pop(digest, None)
             return None
-
-    def _opened(self, path: Path) -> Shard | None:
-        """Open a shard; a damaged one is set aside, and a file that is no shard is ignored."""
-        try:
-            return Shard.open(path)
-        except DamagedShardError as error:
-            if is_own_name(path):
-                with contextlib.suppress(OSError):  # another process has set it aside, or nobody can
-                    path.rename(path.with_name(path.name + SET_ASIDE))
-                self.damaged.append(f"{error} It was set aside.")
-        except StoreError:
-            pass  # removed since, or not a shard of ours; `Store.open` and `patchvote info` name it
-        return None
-
-    def _check_kind(self, shard: Shard) -> None:
-        """Refuse a shard of another recipe or network."""
-        if shard.kind != (self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim):
-            there = f"network {shard.fingerprint}, {shard.recipe.to_json()}"
-            asked = f"network {self.fingerprint}, {self.recipe.to_json()}"
-            raise StoreError(
-                f"{self.path} was made with another network or recipe (there: {there}; asked: {asked}). Choose another "
-                "folder for the store."
-            )
 
 
 def _stamp_of(photo: Photo) -> tuple[int, int]:

@@ -174,10 +174,8 @@ def _check_header(path: Path, metadata: Mapping[str, str], places: Mapping[str, 
     }
     photos = metadata["entries"].count("{")  # a file may claim any size without having it
     least = min(1, photos)  # without photos, there are no features
-    if described != expected or not least <= dim <= _MAX_FEATURES:
+    if described != expected or not least <= dim <= _MAX_FEATURES or not 1 <= count <= photos + 1:
         raise DamagedShardError(f"{path.name} contradicts itself: its arrays do not fit one another.")
-    if not 1 <= count <= photos + 1:
-        raise DamagedShardError(f"{path.name} contradicts itself: its header does not have as many photos.")
 
 
 def _columns(rows: list[dict[str, Any]]) -> tuple[list[str], list[str | None], list[str], npt.NDArray[np.int64]]:
