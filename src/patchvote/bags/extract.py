@@ -109,9 +109,11 @@ class Extractor(Parameters):
                 f"Dense(sides=({max(height, width)},))."
             )
         if isinstance(sampling, Patch):
-            if sampling.count * max(spec.fixed_size or (sampling.input or spec.size,)) ** 2 > MAX_PIXELS:
+            count, side = sampling.count, max(spec.fixed_size or (sampling.input or spec.size,))
+            if (pixels := count * side**2) > MAX_PIXELS:
                 raise PatchvoteError(
-                    f"{sampling} has over {MAX_PIXELS:,} pixels. Use fewer patches, or a smaller input."
+                    f"{count:,} patches of {side:,} px are {pixels:,} pixels per photo, over {MAX_PIXELS:,}. Use fewer "
+                    "patches, or a smaller input."
                 )
         elif sum((side // (spec.stride or 1)) ** 2 for side in sampling.sides) > MAX_DESCRIPTORS:
             raise NetworkError(
