@@ -28,9 +28,7 @@ def test_it_writes_into_memory_that_is_given():
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_one_number_that_is_not_finite_is_found(dtype):
     values = np.full((30, 7), np.finfo(np.float16).max, dtype)
-    assert all_finite(values)
-    assert all_finite(-values)
-    assert all_finite(values[:0])
+    assert all(map(all_finite, (values, -values, values[:0])))
     for bad in (np.inf, -np.inf, np.nan):
         values[13, 5] = bad
         assert not all_finite(values)
@@ -43,13 +41,8 @@ def test_numbers_at_and_beside_every_boundary_of_float16_are_rounded_as_numpy_do
     boundaries = np.concatenate([halves, middles, np.array([65519.996, 65520, 1e30, np.inf], np.float32)])
     bits = np.random.default_rng(0).integers(0, 1 << 32, 1 << 20, dtype=np.uint32).view(np.float32)
     matrix = np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
-    for values in (
-        boundaries,
-        np.nextafter(boundaries, np.float32(np.inf)),
-        np.nextafter(boundaries, np.float32(0)),
-        bits[np.isfinite(bits)],
-        *(matrix, matrix[:, 3:20:2], matrix.T, matrix[:0]),
-    ):
+    beside = [np.nextafter(boundaries, np.float32(way)) for way in (np.inf, 0)]
+    for values in (boundaries, *beside, bits[np.isfinite(bits)], matrix, matrix[:, 3:20:2], matrix.T, matrix[:0]):
         with np.errstate(over="ignore"):
             expected = values.astype(np.float16)
         np.testing.assert_array_equal(to_float16(values).view(np.uint16), expected.view(np.uint16))

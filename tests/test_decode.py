@@ -135,15 +135,12 @@ def test_digests_are_of_what_an_image_shows_not_of_its_name(tmp_path):
     assert digest_of(Photo("d", (tmp_path / "a.png").read_bytes())) == a
     grey = np.arange(6, dtype=np.uint8).reshape(2, 3)
     assert digest_of(Photo("x", grey)) == digest_of(Photo("y", grey.copy())) != digest_of(Photo("z", grey.T))
-    palette, digests = Image.new("P", (8, 8), 1), set()
-    for colour in ((255, 0, 0), (0, 255, 0)):
-        palette.putpalette([0, 0, 0, *colour])
-        digests.add(digest_of(Photo("x", palette.copy())))
-    rotated = Image.fromarray(grey)
-    digests.add(digest_of(Photo("x", rotated)))
+    red, green = Image.new("P", (8, 8), 1), Image.new("P", (8, 8), 1)
+    red.putpalette([0, 0, 0, 255, 0, 0])
+    green.putpalette([0, 0, 0, 0, 255, 0])
+    upright, rotated = Image.fromarray(grey), Image.fromarray(grey)
     rotated.getexif()[0x0112] = 3
-    digests.add(digest_of(Photo("x", rotated)))
-    assert len(digests) == 4
+    assert len({digest_of(Photo("x", image)) for image in (red, green, upright, rotated)}) == 4
 
 
 def test_arrays_are_taken_as_scikit_image_makes_them_and_others_are_refused():
@@ -233,11 +230,7 @@ def test_colours_are_converted_from_the_profile_of_a_photo(cat, convert):
     assert difference(decode("a.png", saved(image, "PNG", icc_profile=SWAPPED)), plain) < 3
 
 
-@pytest.mark.parametrize(
-    "profile",
-    [PLAIN, b"not a profile", b""],
-    ids=["sRGB", "text", "none"],
-)
+@pytest.mark.parametrize("profile", [PLAIN, b"not a profile", b""], ids=["sRGB", "text", "none"])
 def test_a_profile_that_is_srgb_or_damaged_changes_nothing(cat, profile):
     assert _to_srgb(cat.copy(), profile).tobytes() == cat.tobytes()
     grey = cat.convert("L")

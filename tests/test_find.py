@@ -19,7 +19,7 @@ NAMED = "file=path,label=species"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return tmp_path / "photos"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -15,8 +16,8 @@ def blas_threads():
     return max((one["num_threads"] for one in threadpool_info() if "numpy" in one["filepath"]), default=1)
 
 
-@pytest.fixture
-def two_threads():
+@pytest.fixture(autouse=True)
+def _two_threads():
     """Several threads to begin with, also on a machine with one core; they are back at the end."""
     with threadpool_limits(2, user_api="blas"):
         if blas_threads() < 2:
@@ -25,7 +26,6 @@ def two_threads():
         assert blas_threads() == 2
 
 
-@pytest.mark.usefixtures("two_threads")
 def test_the_number_of_threads_comes_back_after_the_outermost_block_also_after_an_error():
     with one_blas_thread():
         with one_blas_thread():
@@ -36,7 +36,6 @@ def test_the_number_of_threads_comes_back_after_the_outermost_block_also_after_a
         1 / 0  # noqa: B018
 
 
-@pytest.mark.usefixtures("two_threads")
 def test_blocks_of_two_threads_may_end_in_any_order():
     first_is_in, second_is_in, first_is_out = threading.Event(), threading.Event(), threading.Event()
     seen = []
@@ -54,9 +53,6 @@ def test_blocks_of_two_threads_may_end_in_any_order():
             first_is_out.wait(30)
             seen.append(blas_threads())
 
-    both = [threading.Thread(target=work) for work in (first, second)]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join(60)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda work: work(), (first, second)))
     assert seen == [1]
