@@ -15,22 +15,8 @@ from patchvote import PhotoError
 from patchvote.photos import placing
 from patchvote.photos.placing import How, Placer, copy_new, folder_name, folder_names, move_new
 
-HOSTILE = [
-    "../x",
-    "..",
-    "/etc",
-    "a\\b",
-    "CON",
-    "x.",
-    ".hidden",
-    "-rf",
-    " x",
-    "",
-    "桜" * 400,
-    "nul\0",
-    "\x1b[2J",
-    "caf\udce9",
-]
+HOSTILE = ["../x", "..", "/etc", "a\\b", "CON", "x.", ".hidden", "-rf", " x", ""]
+HOSTILE += ["桜" * 400, "nul\0", "\x1b[2J", "caf\udce9"]
 
 
 @pytest.fixture

@@ -107,9 +107,7 @@ def parse(data: bytes) -> dict[str, Any]:
     check_bounds(data)
     try:
         value = json.loads(data.decode(), parse_constant=_refuse_constant, object_pairs_hook=_unique)
-    except RecursionError:
-        raise ValueError("its header is not JSON that can be read: it nests too deeply") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"its header is not JSON ({str(error)[:200]})") from None
     if not isinstance(value, dict):
         raise ValueError("its header is not a table")
