@@ -53,16 +53,13 @@ def test_a_target_that_shows_some_classes_only_is_not_taken_for_another_camera(s
 
 
 def test_labels_of_some_photos_of_the_target_are_used_and_kept(domains):
-    source, labels, target, expected = domains
-    with_labels = [str(label) for label in expected[:30]] + [None] * 60
-    adapted = Adapted().fit(source, labels, target, with_labels)
-    assert not adapted.rejected_[:30].any()  # whose classes are known
-    assert adapted.score(target[30:], expected[30:]) > 0.9
+    _, _, target, expected = domains
     # Where the target calls sea what the source calls land, only labels can tell.
     swapped = np.array([{"land": "sea", "sea": "land"}.get(label, label) for label in expected])
     few, names = scenes(30, seed=4)
     adapted = Adapted().fit(few, names, target, [str(label) for label in swapped[:60]] + [None] * 30)
     plain = Adapted().fit(few, names, target)
+    assert not adapted.rejected_[:60].any()  # whose classes are known
     assert adapted.score(target[60:], swapped[60:]) > plain.score(target[60:], swapped[60:]) + 0.2
 
 

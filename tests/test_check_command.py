@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import errno
 import json
-import re
 import shlex
 import shutil
 
@@ -59,18 +58,6 @@ def write_actions(path, rows):
         csv.writer(file).writerows([["file_name", "action", "to"], *rows])
 
 
-def failing(monkeypatch, wrong):
-    """Make moving a photo raise what `wrong` returns for its name, if anything."""
-    real = placing.move_new
-
-    def move(source, target):
-        if (error := wrong(source.name)) is not None:
-            raise error
-        real(source, target)
-
-    monkeypatch.setattr("patchvote.photos.moves.move_new", move)
-
-
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
@@ -78,16 +65,9 @@ def test_it_prints_and_writes_what_it_found_and_touches_no_photo(here, command):
     before = content(here / "photos")
     done = command(*CHECK[:-1], "--test", "test", "-o", "suspects.csv")
     assert done.code == 3  # a photo could not be read
-    for part in (
-        "32 photos of 3 classes",
-        f"  {WRONG}: looks like light (",
-        "  grey/again.png: the same as grey/3.png",
-        "  light/5.png: the same as a.png of the test photos",
-        "wrote photos-check.html and suspects.csv",
-    ):
+    for part in (f"  {WRONG}: looks like light (", "the same as grey/3.png", "the same as a.png of the test photos"):
         assert part in done.out
     assert "skipped light/broken.jpg: " in done.err
-    assert "no photo was found in empty" in done.err
     assert content(here / "photos") == before
     rows = list(csv.DictReader((here / "suspects.csv").open(newline="")))
     assert [(row["file_name"], row["finding"], row["action"], row["to"]) for row in rows] == [
@@ -98,16 +78,10 @@ def test_it_prints_and_writes_what_it_found_and_touches_no_photo(here, command):
     ]
     page = (here / "photos-check.html").read_text()
     assert page.count("<img src=") == page.count('<img src="data:image/jpeg;base64,') >= 2
-    assert re.search(r"<b><bdi>dark</bdi></b>, looks like <b><bdi>light</bdi></b>", page)
-
-
-def test_json_has_all_of_it(here, command):
     result = json.loads(command(*CHECK, "--json").out)
     assert (result["photos"], result["report"]) == (32, None)
     assert result["counts"] == {"label": 1, "copy": 1, "unreadable": 1}
-    assert result["suspects"][0]["file_name"] == WRONG
-    assert result["passed_over"]["empty"] == ["empty"]
-    assert not list(here.glob("*.html"))
+    assert (result["suspects"][0]["file_name"], result["passed_over"]["empty"]) == (WRONG, ["empty"])
 
 
 def test_a_second_check_renews_its_page_and_keeps_an_edited_list(here, command):
@@ -137,17 +111,13 @@ def test_suspects_are_moved_with_their_folders_and_come_back_when_it_is_undone(h
     assert (content(here / "photos"), content(here / "away")) == (before, {})
 
 
-def test_a_photo_in_two_classes_stays_in_both_until_a_person_decides(here, command):
-    noise(80, 7).save(here / "photos/grey/both.png")
-    (here / "photos/alone").mkdir()  # a class of one photo, which nothing confirms
-    shutil.copy(here / "photos/grey/both.png", here / "photos/alone/both.png")
-    done = command(*CHECK, "--move", "away")
-    assert "2 suspects stay in place for you to decide" in done.out
-    assert content(here / "away").keys() == {WRONG, "grey/again.png", "light/broken.jpg"}
-
-
 def test_the_record_of_a_run_has_what_was_moved_and_not_what_was_not(here, command, monkeypatch):
-    failing(monkeypatch, lambda name: OSError(errno.EACCES, "no") if name == "again.png" else None)
+    def move(source, target):
+        if source.name == "again.png":
+            raise OSError(errno.EACCES, "no")
+        placing.move_new(source, target)
+
+    monkeypatch.setattr("patchvote.photos.moves.move_new", move)
     done = command(*CHECK, "--move", "away", "--quiet")
     assert (done.code, done.out) == (3, "")
     lines = [json.loads(line) for line in (here / "photos-moves.jsonl").read_text().splitlines()]

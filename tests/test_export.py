@@ -13,13 +13,11 @@ import pytest
 from PIL import Image
 
 from helpers.command import network_in
-from helpers.quick_network import shades
 from patchvote import NBNN, SNBNL, Dense, ImageClassifier, MomentRidge, Patch, PatchvoteError, Recipe
 from patchvote.models.export import export_model
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import find_photos
 
-TORCH = ("residual@last", "vit")
 VOTERS = [
     MomentRidge(),
     SNBNL(3, q=np.inf, position_weight=0, max_iter=2),
@@ -88,26 +86,20 @@ def test_photos_of_every_size_are_resized_as_pillow_does(size, fitted, exported,
         "efficientnet-lite0+efficientnet-lite1",
         "torch:helpers.torch_models:residual@last",
         "torch:helpers.torch_models:vit",
+        "tiny",  # whose nodes have no names
     ],
 )
-def test_networks_of_torch_and_two_side_by_side_become_one_graph(network, photo_folder, cache, tmp_path, monkeypatch):
+def test_networks_of_every_kind_become_one_graph(network, photo_folder, cache, tmp_path, monkeypatch):
     if network.startswith("torch"):
         pytest.importorskip("torch")
         monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
         network += "?size=64"
+    network = str(network_in(tmp_path)) if network == "tiny" else network
     classifier = ImageClassifier(Recipe(network, Dense(sides=(64,))), cache=cache).fit(photo_folder)
-    export_model(classifier.model, tmp_path / "m.onnx")
+    export_model(classifier.model, tmp_path / "m.onnx", network=network)
     for pixels in (np.asarray(load_image(find_photos(photo_folder)[3])), np.zeros((50, 90, 3), np.uint8)):
         told = run(tmp_path / "m.onnx", pixels)
         np.testing.assert_allclose(told["probability"], exact(classifier, pixels), atol=1e-4)
-
-
-def test_a_network_whose_nodes_have_no_names_becomes_part_of_a_graph(tmp_path):
-    network, (photos, labels) = network_in(tmp_path), shades(12)  # its nodes have none
-    classifier = ImageClassifier(Recipe(str(network), Dense((64, 96))), cache=False).fit(photos, labels)
-    export_model(classifier.model, tmp_path / "m.onnx", network=str(network))
-    found = run(tmp_path / "m.onnx", photos[0])["probability"]
-    np.testing.assert_allclose(found, exact(classifier, photos[0]), atol=1e-4)
 
 
 def test_the_lines_of_the_documentation_run_and_need_nothing_but_onnxruntime_and_numpy(

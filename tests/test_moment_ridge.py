@@ -107,8 +107,6 @@ def test_moments_of_8_bits_are_within_rounding_and_unpack_to_what_was_packed(see
     [
         {"moments": None},
         {"moments": np.zeros((1, 3), np.int8)},
-        {"moments": np.zeros((1, 35), np.int16)},
-        {"scale": np.ones((1, 2), np.float32)},
         {"scale": np.full((1, 3), np.nan, np.float32)},
     ],
 )
@@ -177,10 +175,6 @@ def test_photos_in_any_order_added_and_forgotten_give_the_voter_of_a_fit_from_sc
     forgotten = MomentRidge().fit(bags, labels, weight)
     same_voter(forgotten, MomentRidge().fit(bags[np.sort(second)], labels[np.sort(second)]), test_bags)
     assert len(forgotten.moments_) == len(second)
-
-
-def _mean(voter: MomentRidge, weight: np.ndarray) -> np.ndarray:
-    return weight @ voter.learned().vectors() / weight.sum()
 
 
 def test_a_photo_of_weight_three_counts_as_three_photos(test_bags):
@@ -271,9 +265,6 @@ def test_features_that_are_too_large_for_products_are_refused():
         MomentRidge().fit(Bags(bags.values * np.float32(3e37), bags.offsets, bags.boxes), labels)
 
 
-# --- where a score comes from -----------------------------------------------------------------------------------------
-
-
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
@@ -281,14 +272,11 @@ def test_features_that_are_too_large_for_products_are_refused():
     ("change", "words"),
     [
         ({"bias": np.zeros(2)}, "'bias'"),
-        ({"offset": np.zeros(4)}, "'offset'"),
         ({"class": None}, "'class' is missing"),
         ({"moments": None, "scale": None, "class": None}, "moments of its photos"),
         ({"class": np.zeros(24, int)}, "no training data"),
         ({"scale": np.full((24, 3), -1.0)}, "scales of its photos"),
         ({"dual": np.zeros((24, 2))}, "'dual'"),
-        ({"factor": None}, "'factor' is missing"),
-        ({"weight": np.ones(3)}, "'weight'"),
         ({"linear": np.full((3, 35), np.inf)}, "not finite"),
     ],
 )

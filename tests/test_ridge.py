@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from patchvote import Bags, MomentRidge
 from patchvote.bags.moments import parts_of
-from patchvote.models import learning_curve
 from patchvote.voters.ridge import STRENGTHS, Ridge, best_strengths
 from patchvote.voters.votes import fit_temperature, log_losses, softmax
 
@@ -206,17 +205,3 @@ def test_a_voter_without_some_photos_is_one_that_was_trained_with_weight_zero_fo
     assert not np.allclose(without.linear_, voter.linear_, atol=1e-3)
     alone = voter.solved_.ridge.left_out(voter.alphas_)
     close(voter.without(out[:1])._mean_votes(voter.learned())[out[0]], alone[out[0]], 2e-6)
-
-
-def test_points_of_the_learning_curve_are_trainings_on_a_part_of_the_photos(bags):
-    voter, groups = MomentRidge(class_weight="balanced").fit(*bags), np.arange(40) // 2
-    vectors, weight, right = vectors_of(voter), balanced(bags[1]), []
-    for seed in (5, 6):
-        rng, kept = np.random.default_rng(seed), np.zeros(40, bool)
-        for rows in (np.arange(20), np.arange(20, 32), np.arange(32, 40)):
-            kept[rng.permutation(rows)[: len(rows) // 2]] = True
-        linear, intercept = trained_with_each(vectors[kept], np.eye(3)[bags[1][kept]], weight[kept], 40 * voter.alphas_)
-        asked = ~kept & ~np.isin(groups, groups[kept])
-        right.append((vectors[asked] @ linear + intercept).argmax(axis=1) == bags[1][asked])
-        found = learning_curve._right_of_part(voter, bags[1], groups, 0.5, seed)
-        np.testing.assert_array_equal(found, right[-1])

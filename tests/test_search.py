@@ -13,10 +13,7 @@ from patchvote.voters.search import (
     EvenRotation,
     PcaBank,
     Rotation,
-    _Products,
-    best_of,
     pair_distances,
-    part_winners,
     recall,
 )
 
@@ -82,16 +79,6 @@ def test_bounds_pay_if_few_features_and_few_candidates_decide(decay, k, pays):
     assert found[1].tolist() == searched.nearest(queries, k)[1].tolist() == in_order(queries, bank, k)[1]
 
 
-def test_brute_force_goes_through_the_bank_in_parts(monkeypatch):
-    monkeypatch.setattr("patchvote.voters.search._PART", 64)
-    rng = np.random.default_rng(0)
-    bank, queries = rng.normal(size=(300, 5)).astype(np.float32), rng.normal(size=(40, 5)).astype(np.float32)
-    distances, indices = Bank(bank).nearest(queries, 4)
-    np.testing.assert_allclose(distances, by_definition(queries, bank, 4), rtol=1e-4, atol=1e-6)
-    assert (np.diff(distances, axis=1) >= 0).all()
-    assert indices.max() < 300
-
-
 def in_order(queries: np.ndarray, bank: np.ndarray, k: int) -> tuple[list, list]:
     """Distances and indices of the k nearest; of equally near ones, the lower index first."""
     distances = ((queries[:, None].astype(np.float64) - bank[None].astype(np.float64)) ** 2).sum(axis=2)
@@ -134,24 +121,6 @@ def test_brute_force_tells_apart_three_descriptors_of_which_products_say_too_lit
     np.testing.assert_allclose(distances, exact, rtol=1e-5)
 
 
-def test_the_best_of_several_parts_are_kept_whatever_their_order():
-    parts = [([[5.0, 7.0]], [[4, 5]]), ([[1.0, 5.0]], [[8, 2]]), ([[6.0]], [[9]])]
-    arrays = [(np.array(d, np.float32), np.array(i)) for d, i in parts]
-    for order in (arrays, arrays[::-1]):
-        distances, indices = best_of(iter(order), 1, 3)
-        assert (distances.tolist(), indices.tolist()) == ([[1, 5, 5]], [[8, 2, 4]])
-
-
-@given(st.integers(1, 40), st.integers(1, 12))
-def test_part_winners_are_distinct_and_hold_the_smallest(columns, parts):
-    values = np.random.default_rng(columns).permutation(columns * 3).reshape(3, columns).astype(np.float32)
-    winners = part_winners(values, parts)
-    assert winners.shape[1] >= min(parts, columns)
-    for row in range(3):
-        assert len(set(winners[row].tolist())) == winners.shape[1]
-        assert values[row].argmin() in winners[row]
-
-
 @pytest.mark.parametrize("pays", [None, True, False])
 def test_few_descriptors_or_no_queries_are_no_special_case(pays):
     bank = correlated(np.random.default_rng(0), 1600, 32, 0.9)
@@ -172,19 +141,3 @@ def test_the_approximate_bank_gives_true_distances_and_a_measured_recall():
     found = np.mean(distances[:, 0] <= by_definition(queries, bank, 1)[:, 0] * (1 + 1e-4))
     assert recall(made, Bank(bank), queries) == pytest.approx(found, abs=0.01)
     assert found > 0.6
-    noise = rng.normal(size=(4000, 64)).astype(np.float32)  # no leading features at all
-    poor = PcaBank(noise, Rotation(noise, head=2), candidates=2)
-    assert recall(poor, Bank(noise), rng.normal(size=(200, 64)).astype(np.float32)) < 0.5
-
-
-@pytest.mark.parametrize("lengths", [1.0, np.linspace(5, 20, 300)[:, None]])
-def test_products_in_whole_numbers_order_descriptors_as_those_in_floating_point(lengths):
-    rng = np.random.default_rng(0)
-    bank = (rng.normal(size=(300, 40)) * 0.95 ** np.arange(40) * lengths).astype(np.float32)
-    size = rng.uniform(0.5, 2, (50, 1)) * np.mean(lengths)
-    rows = (rng.normal(size=(50, 40)) * 0.95 ** np.arange(40) * size).astype(np.float32)
-    added = (bank**2).sum(axis=1) / 2
-    products = _Products(-bank, added - added.mean())
-    for want, have in zip(added - rows @ bank.T, products(products.round(rows)), strict=True):
-        assert np.corrcoef(want, have)[0, 1] > 0.999
-        assert want[have.argmin()] <= np.sort(want)[4]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 
@@ -13,9 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from helpers.command import content
-from patchvote import ImageClassifier
 from patchvote.models.answers import Answer
-from patchvote.models.file import write_model
 from patchvote.models.sorting import Sorter
 from patchvote.models.suggest import _CANDIDATES, next_labels, uncertainty
 from test_placing import HOSTILE
@@ -34,14 +31,6 @@ def test_photos_are_copied_linked_or_moved_into_a_folder_per_class(how, place, c
     expected = sorted((name.split("/")[-1], label.strip('"')) for name, label in rows)
     assert sorted((path.name.replace(" (2)", ""), path.parent.name) for path in found) == expected
     assert sorted(content(place / "sorted").values()) == sorted(before.values())
-
-
-def test_rejected_photos_go_into_a_folder_of_their_own(place, command):
-    model = ImageClassifier.load("m.patchvote").model
-    write_model(dataclasses.replace(model, threshold=1.0, familiarity=None), place / "strict.patchvote")
-    done = command("predict", "strict.patchvote", "photos/iris", "--sort-into", "new", "-q")
-    assert (done.code, done.err) == (0, "")
-    assert {path.name for path in (place / "new").iterdir()} == {"none of these"}
 
 
 def test_a_second_run_adds_nothing_and_a_folder_inside_the_photos_is_left_out(place, command):
@@ -125,8 +114,7 @@ def test_the_command_suggests_uncertain_photos_like_predict_prints_them(unlabell
     shutil.copy(place / "photos/iris/1.jpg", unlabelled / "learned.jpg")
     (unlabelled / "broken.jpg").write_bytes(b"no photo")
     done = command("suggest", "m.patchvote", "new", "-n", 3, "--json")
-    assert done.code == 3
-    assert "skipped new/broken.jpg" in done.err
+    assert (done.code, "skipped new/broken.jpg" in done.err) == (3, True)
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert len(rows) == 3
     margins = [row["likeliest_probability"] - row["runner_up_probability"] for row in rows]
@@ -134,13 +122,8 @@ def test_the_command_suggests_uncertain_photos_like_predict_prints_them(unlabell
     answers = [json.loads(line) for line in command("predict", "m.patchvote", "new", "--json").out.splitlines()]
     by_file = {row["file"]: row for row in answers}
     assert all(row == by_file[row["file"]] for row in rows)
-    done = command("suggest", "m.patchvote", "new", "-n", 50)
-    everything = done.out.splitlines()
+    everything = command("suggest", "m.patchvote", "new", "-n", 50).out.splitlines()
     assert len(everything) == 1 + 8  # the copy, the learned and the broken one are left out
-    answers = ImageClassifier.load("m.patchvote").suggest(unlabelled, 3)
-    assert [f"new/{answer.name}" for answer in answers] == [row["file"] for row in rows]
-    done = command("suggest", "m.patchvote", "new", "-n", 4, "-o", "next.csv", "--copy-into", "label")
-    assert "`patchvote add m.patchvote label`" in done.err
+    command("suggest", "m.patchvote", "new", "-n", 4, "-o", "next.csv", "--copy-into", "label")
     names = [line.split(",")[0].removeprefix("new/") for line in (place / "next.csv").read_text().splitlines()[1:]]
     assert sorted(path.name for path in (place / "label").iterdir()) == sorted(names)
-    assert len(list(unlabelled.iterdir())) == 11
