@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +37,6 @@ from .scorer import Scorer
 from .votes import best_and_strongest, fit_temperature, log_losses, resolved, softmax
 
 STRENGTHS = (1e-4, 1.0)  # of the regularisation, of which alpha="auto" chooses
-_HELD_OUT = 0.2  # share of the images by which it chooses
 _MOST_TO_CHOOSE = 2_000  # images with which it does
 _CURVATURE = 0.2  # of the default: with fewer descriptors there are fewer steps, which have to be larger
 REMEMBERED = 256  # descriptors kept per class
@@ -288,22 +287,28 @@ class SNBNL(PrototypeVoter):
         self.memory_values_, self.memory_boxes_, self.memory_class_ = compact(values), boxes.astype(np.float32), numbers
 
     def _strength(self, data: TrainingData) -> float:
-        """Return the strongest regularisation that held-out images do not speak against."""
+        """Return the strongest regularisation that images do not speak against, one half asked about the other."""
         source, numbers = data.source, data.labels
         images = np.sort(np.random.default_rng(0).permutation(data.images)[:_MOST_TO_CHOOSE])
-        groups, losses = copy_groups(source), []
-        keep, out = hold_out(images, numbers, _HELD_OUT, 0, groups)
-        if not len(out):
+        groups = copy_groups(source)
+        halves = hold_out(images, numbers, 0.5, 0, groups)
+        if len(np.unique(numbers[halves[1]])) < 2:
             return STRENGTHS[-1]
-        held_out = source[out] if isinstance(source, Bags) else source.only([source.names[image] for image in out])
-        weight = np.where(np.isin(np.arange(len(numbers)), keep), data.weight, 0)
-        for strength in STRENGTHS:
+        losses = np.stack([np.concatenate(list(self._losses(data, halves, strength))) for strength in STRENGTHS])
+        return STRENGTHS[best_and_strongest(losses, len(np.unique(groups[images])))[1]]
+
+    def _losses(self, data: TrainingData, halves: tuple[Any, Any], strength: float) -> Iterator[npt.NDArray[Any]]:
+        """Yield the log losses of the images of each half, learned from the other."""
+        source, numbers = data.source, data.labels
+        for learned, asked in (halves, halves[::-1]):
+            asked = asked[np.isin(numbers[asked], numbers[learned])]
+            held_out = source[asked] if isinstance(source, Bags) else source.only([source.names[i] for i in asked])
+            weight = np.where(np.isin(np.arange(len(numbers)), learned), data.weight, 0)
             voter = self.__sklearn_clone__().set_params(alpha=strength, class_weight=None)
             voter.set_options(checkpoint=None, callback=None)._team = self._team
             answers = voter.fit(source, numbers, weight)._mean_votes(held_out)
-            expected = np.searchsorted(voter.classes_, numbers[out])
-            losses.append(log_losses(softmax(answers / fit_temperature(answers, expected)), expected))
-        return STRENGTHS[best_and_strongest(np.stack(losses), len(np.unique(groups[out])))[1]]
+            expected = np.searchsorted(voter.classes_, numbers[asked])
+            yield log_losses(softmax(answers / fit_temperature(answers, expected)), expected)
 
     def _plain_settings(self) -> dict[str, Any]:
         return super()._plain_settings() | ({"alpha": self.alpha_} if hasattr(self, "alpha_") else {})
