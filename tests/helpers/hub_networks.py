@@ -23,22 +23,15 @@ TIMM = {"architecture": "tiny", "pretrained_cfg": {"input_size": [3, 64, 64], "m
 
 
 class Block(nn.Module):
-    """Attention and a small network, each added to what it reads; any number of tokens."""
+    """Attention, added to what it reads; any number of tokens."""
 
-    def __init__(self, dim: int, heads: int = 3) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.before, self.after = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.three, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.inner = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
-        self.heads = heads
+        self.norm, self.three = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        count, tokens, dim = x.shape
-        three = self.three(self.before(x)).reshape(count, tokens, 3, self.heads, dim // self.heads)
-        q, k, v = three.permute(2, 0, 3, 1, 4).unbind(0)
-        weights = (q @ k.transpose(-2, -1) / (dim // self.heads) ** 0.5).softmax(dim=-1)
-        x = x + self.out((weights @ v).transpose(1, 2).reshape(count, tokens, dim))
-        return x + self.inner(self.after(x))
+        q, k, v = self.three(self.norm(x)).chunk(3, dim=-1)
+        return x + (q @ k.transpose(-2, -1) / x.shape[-1] ** 0.5).softmax(dim=-1) @ v
 
 
 class TinyViT(nn.Module):
@@ -111,26 +104,22 @@ def convnet() -> TinyConvNet:
     return TinyConvNet().eval()
 
 
-def exported(module: nn.Module, *outputs: str, side: int = 64, half: bool = False) -> bytes:
+def exported(module: nn.Module, *outputs: str, half: bool = False) -> bytes:
     """Return a module as an ONNX file, with free batch, height and width."""
     file = io.BytesIO()
     axes = {"pixel_values": {0: "batch_size", 2: "height", 3: "width"}, **{name: {0: "batch_size"} for name in outputs}}
-    for name in outputs:
-        if name == "last_hidden_state":
-            axes[name][1] = "sequence_length"
+    if "last_hidden_state" in outputs:
+        axes["last_hidden_state"][1] = "sequence_length"
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        torch.onnx.export(
-            module,
-            (torch.randn(2, 3, side, side),),
-            file,
-            input_names=["pixel_values"],
-            output_names=list(outputs),
-            dynamic_axes=axes,
-            opset_version=17,
-            dynamo=False,
-        )
-    return halved(file.getvalue()) if half else file.getvalue()
+        names = {"input_names": ["pixel_values"], "output_names": list(outputs), "dynamic_axes": axes}
+        torch.onnx.export(module, (torch.randn(2, 3, 64, 64),), file, **names, opset_version=17, dynamo=False)
+    if not half:
+        return file.getvalue()
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    return bytes(convert_float_to_float16(onnx.load_from_string(file.getvalue())).SerializeToString())
 
 
 @functools.cache
@@ -139,15 +128,7 @@ def vit_file(**settings: int) -> bytes:
     return exported(vit(**settings), "last_hidden_state", "logits")
 
 
-def halved(data: bytes) -> bytes:
-    """Return a graph whose weights, input and outputs are float16."""
-    import onnx
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    return bytes(convert_float_to_float16(onnx.load_from_string(data)).SerializeToString())
-
-
-def repository(graph: bytes, settings: dict, name: str = "onnx/model.onnx", **others: bytes) -> dict[str, bytes]:
+def repository(graph: bytes, settings: dict, name: str = "onnx/model.onnx") -> dict[str, bytes]:
     """Return the files of a repository."""
     file = "config.json" if "pretrained_cfg" in settings else "preprocessor_config.json"
-    return {name: graph, file: json.dumps(settings).encode(), "README.md": b"A tiny network.", **others}
+    return {name: graph, file: json.dumps(settings).encode(), "README.md": b"A tiny network."}

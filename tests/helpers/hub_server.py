@@ -21,20 +21,38 @@ class Hub:
         self.asked: list[str] = []
         self.endpoint = ""
 
-    def push(self, repository: str, files: dict[str, bytes], branch: str = "main") -> str:
-        """Add a commit to a branch, and return it."""
+    def push(self, repository: str, files: dict[str, bytes]) -> None:
+        """Add a commit to the main branch."""
         content = b"".join(name.encode() + data for name, data in sorted(files.items()))
         commit = hashlib.sha1(repository.encode() + content).hexdigest()
         self.repositories.setdefault(repository, {})[commit] = dict(files)
-        self.heads.setdefault(repository, {})[branch] = commit
-        return commit
-
-    def commit(self, repository: str, revision: str) -> str | None:
-        known = self.repositories[repository]
-        return revision if revision in known else self.heads[repository].get(revision)
+        self.heads[repository] = {"main": commit}
 
     def downloads(self) -> list[str]:
         return [line for line in self.asked if line.startswith("GET") and "/resolve/" in line]
+
+    def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
+        """Return the status, the body and the headers of the answer to a request."""
+        path = path.partition("?")[0]
+        found = re.fullmatch(r"(?:/api/models)?/([^/]+/[^/]+)/(?:revision|resolve)/([^/]+)(?:/(.+))?", path)
+        if not found or found[1] not in self.repositories:
+            return 401, b"{}", {"X-Error-Code": "RepoNotFound"}
+        repository, revision, file = found.groups()
+        commit = self.heads[repository].get(revision, revision)
+        if file and repository in self.gated:
+            return 403, b"{}", {"X-Error-Code": "GatedRepo"}
+        if commit not in self.repositories[repository]:
+            return 404, b"{}", {"X-Error-Code": "RevisionNotFound"}
+        files, headers = self.repositories[repository][commit], {"X-Repo-Commit": commit}
+        if not file:
+            info = {"id": repository, "sha": commit, "siblings": [{"rfilename": name} for name in sorted(files)]}
+            return 200, json.dumps(info | {"tags": []}).encode(), {"Content-Type": "application/json"}
+        if file not in files:
+            return 404, b"{}", headers | {"X-Error-Code": "EntryNotFound"}
+        data = files[file]
+        large = ".onnx" in file
+        etag = (hashlib.sha256(data) if large else hashlib.sha1(b"blob %d\0" % len(data) + data)).hexdigest()
+        return 200, data, headers | {"ETag": f'"{etag}"'}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -44,63 +62,18 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def do_HEAD(self) -> None:
-        self._answer(False)
-
     def do_GET(self) -> None:
-        self._answer(True)
-
-    def _answer(self, body: bool) -> None:
         self.hub.asked.append(f"{self.command} {self.path}")
-        path = self.path.partition("?")[0]
-        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path):
-            self._info(*found.groups())
-        elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            self._file(*found.groups(), body)
-        else:
-            self._error(404, "EntryNotFound")
-
-    def _located(self, repository: str, revision: str, gate: bool) -> str | None:
-        if repository not in self.hub.repositories:
-            self._error(401, "RepoNotFound")
-        elif repository in self.hub.gated and gate:
-            self._error(403, "GatedRepo")
-        elif (commit := self.hub.commit(repository, revision)) is None:
-            self._error(404, "RevisionNotFound")
-        else:
-            return commit
-        return None
-
-    def _info(self, repository: str, revision: str) -> None:
-        if commit := self._located(repository, revision, gate=False):
-            files = sorted(self.hub.repositories[repository][commit])
-            info = {"id": repository, "sha": commit, "siblings": [{"rfilename": file} for file in files], "tags": []}
-            self._send(200, json.dumps(info).encode(), {"Content-Type": "application/json"})
-
-    def _file(self, repository: str, revision: str, file: str, body: bool) -> None:
-        commit = self._located(repository, revision, gate=True)
-        if commit is None:
-            return
-        data = self.hub.repositories[repository][commit].get(file)
-        if data is None:
-            self._error(404, "EntryNotFound", {"X-Repo-Commit": commit})
-            return
-        large = ".onnx" in file
-        etag = (hashlib.sha256(data) if large else hashlib.sha1(b"blob %d\0" % len(data) + data)).hexdigest()
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{etag}"'}
-        headers["Content-Length"] = str(len(data))
-        self._send(200, data if body else b"", headers)
-
-    def _error(self, code: int, name: str, headers: dict[str, str] | None = None) -> None:
-        self._send(code, b"{}", {"X-Error-Code": name, "Content-Type": "application/json", **(headers or {})})
-
-    def _send(self, code: int, data: bytes, headers: dict[str, str]) -> None:
+        code, data, headers = self.hub.answer(self.path)
         self.send_response(code)
         for key, value in ({"Content-Length": str(len(data))} | headers).items():
             self.send_header(key, value)
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(data)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
 
 @contextlib.contextmanager
