@@ -13,9 +13,6 @@ from PIL import Image
 from patchvote import PatchvoteError, Photo, PhotoError, find_photos
 from patchvote.photos.find import PassedOver, label_texts, labelled, near_path
 from patchvote.photos.manifests import Columns
-from test_outputs import FIT
-
-NAMED = "file=path,label=species"
 
 
 @pytest.fixture
@@ -178,16 +175,6 @@ def test_columns_are_found_by_the_names_that_were_given(name, lists):
         assert find_photos(frame, {"file": "path", "label": "species"})[7].label == "rose"
         with pytest.raises(PhotoError, match="no column kind"):
             find_photos(frame, {"file": "path", "label": "kind"})
-
-
-def test_every_command_that_reads_lists_takes_columns(lists, command):
-    for words in (
-        ("fit", "list.csv", "new.patchvote", *FIT),
-        ("evaluate", "new.patchvote", "german.csv", "--no-report"),
-        ("predict", "m.patchvote", "list.csv"),
-    ):
-        done = command(*words, "--columns", NAMED)
-        assert done.code == 0, (words, done.err)
 
 
 def test_columns_need_a_list_and_known_keys(lists):

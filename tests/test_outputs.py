@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from patchvote import PatchvoteError
 from patchvote.photos.outputs import Kind, check_outputs
@@ -75,14 +74,6 @@ def test_add_renews_the_model_that_it_read_and_evaluate_its_own_report(place, co
     assert command("add", "m.patchvote", "photos", "--output", "./m.patchvote").code == 0
     assert command("evaluate", "m.patchvote", "photos").code == 0
     assert command("evaluate", "m.patchvote", "photos").code == 0
-
-
-def test_the_demo_replaces_nobodys_photos(tmp_path, command):
-    (tmp_path / "photos" / "train" / "brick").mkdir(parents=True)
-    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "train" / "brick" / "00.png")
-    before = digests(tmp_path)
-    assert command("demo", tmp_path).code == 1
-    assert digests(tmp_path) == before
 
 
 def test_an_empty_file_is_somebodys_and_a_link_to_nowhere_may_become_an_output(tmp_path):
