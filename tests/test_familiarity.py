@@ -160,9 +160,6 @@ def test_a_model_keeps_a_bounded_number_of_held_out_photos(monkeypatch):
     np.testing.assert_allclose(few.share(strange), all_of_them.share(strange), atol=0.05)
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
-
-
 def model_of(familiarity):
     rng = np.random.default_rng(0)
     voter = MomentRidge().fit(rng.random((12, 6)), list("abc") * 4)

@@ -119,9 +119,6 @@ def test_photos_of_unknown_classes_must_be_unknown_and_are_skipped_if_they_canno
     assert [error.name for error in learned.skipped] == ["a.png"]
 
 
-# --- the exported graph ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("voter", ["moment-ridge", "snbnl", "adapted"])
 def test_an_exported_graph_returns_the_familiarity(voter, tmp_path):
     recipe = Recipe(str(network_in(tmp_path)), Dense((64, 96)))
@@ -147,9 +144,6 @@ def test_an_exported_graph_returns_the_familiarity(voter, tmp_path):
         near = 1.1 * step  # rounding may move a photo past a left-out one
         assert found[0] == pytest.approx(expected, abs=near)
         assert (found[0] < 0.05) == (expected < 0.05) or abs(expected - 0.05) < near
-
-
-# --- the command line -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -196,9 +190,6 @@ def test_a_model_without_familiarity_has_no_threshold_to_set(files, command):
     assert "Fit it again" in refused.err
     told = json.loads(command("evaluate", "old.patchvote", "test", "--unknown", "strange", "--json").out)
     assert 0.5 <= told["unknown"]["auroc"] <= 1  # by the probability
-
-
-# --- figures --------------------------------------------------------------------------------------------------------
 
 
 def test_the_auroc_is_that_of_all_pairs():

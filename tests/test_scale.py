@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
 
+from helpers.quick_network import quick as quick_classifier
+from helpers.quick_network import shades
 from helpers.waiting import wait_for
 from patchvote import SNBNL, Bags, Recipe, Store
+from patchvote.bags.extract import _Pipeline
 from patchvote.bags.shards import Entry, write_shard
 from patchvote.errors import PatchvoteError
+from patchvote.models.scores import WORST
 from patchvote.voters import prototype_training
 from patchvote.voters.minibatches import TrainingData, most_in_memory, read_ahead
 
@@ -305,3 +310,44 @@ def test_only_images_with_weight_tell_whether_features_are_negative(weight, nega
     bags = Bags.of([values[:600], -values[:300], values[:600]])
     data = TrainingData(bags, np.zeros(3, np.int64), np.array(weight, float), 10_000)
     assert data.has_negative_features() is negative
+
+
+# --- answers, from photo to photo ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alive(monkeypatch):
+    """Numbers of bags of photos in memory, each time that one more is made."""
+    living: weakref.WeakSet[Bags] = weakref.WeakSet()
+    counts: list[int] = []
+    original = _Pipeline._bag
+
+    def made(self, *what):
+        bag = original(self, *what)
+        living.add(bag)
+        counts.append(len(living))
+        return bag
+
+    monkeypatch.setattr(_Pipeline, "_bag", made)
+    return counts
+
+
+@pytest.mark.parametrize("voter", ["moment-ridge", "nbnn"])
+def test_predicting_and_evaluating_hold_as_many_bags_for_many_photos_as_for_few(voter, alive):
+    classifier = quick_classifier(voter).fit(*shades(12))
+    most = {}
+    for count in (30, 90):
+        many, labels = shades(count)
+        alive.clear()
+        classifier.predict(many)
+        assert len(alive) == count
+        most["predict", count] = max(alive)
+        alive.clear()
+        for _ in classifier.answers(many):
+            pass
+        most["answers", count] = max(alive)
+        alive.clear()
+        classifier.evaluate(many, labels[1:] + labels[:1])  # every photo is a mistake
+        most["evaluate", count] = max(alive)
+    assert max(most["predict", 90], most["answers", 90]) <= 4
+    assert most["evaluate", 30] == most["evaluate", 90] <= WORST + 4

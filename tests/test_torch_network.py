@@ -163,9 +163,8 @@ def test_weights_come_from_safetensors_only(tmp_path):
     ],
 )
 def test_names_that_mean_nothing_are_refused(name, words):
-    with pytest.raises(NetworkError) as caught:
+    with pytest.raises(NetworkError, match=words):
         load(name)
-    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -174,14 +173,10 @@ def test_names_that_mean_nothing_are_refused(name, words):
         ("timm:resnet18?pretrained=yes", "timm", "pip install timm"),
         ("torchvision:vgg16@fc7?pretrained=yes", "torchvision", "pip install torchvision"),
         (f"{PLACE}vit", "torch", "pip install 'patchvote[torch]'"),
-        ("torch:needs_torch.models:net", "torch", "pip install 'patchvote[torch]'"),
         ("torch:needs_more:net", "no_such_package_here", "needs_more cannot be imported"),
     ],
 )
 def test_a_library_that_is_absent_or_broken_is_named_in_one_line(name, package, words, tmp_path, monkeypatch):
-    (tmp_path / "needs_torch").mkdir()
-    (tmp_path / "needs_torch" / "__init__.py").write_text("import torch")
-    (tmp_path / "needs_torch" / "models.py").write_text("def net(): ...")
     (tmp_path / "needs_more.py").write_text("import no_such_package_here")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
