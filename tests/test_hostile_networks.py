@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
@@ -24,15 +24,15 @@ from patchvote.utils.machine import memory
 
 pytestmark = pytest.mark.slow
 
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
 SECONDS = 30  # generous: each of these is refused in a fraction of a second on a machine that does nothing else
 
 
-def write(path: Path, nodes: list, constants: tuple = (), functions: tuple = ()) -> Path:
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, "h", "w"])
-    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "graph", [image], [out], list(constants))
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=functions)
+def write(path: Path, text: str, constants: tuple = (), functions: tuple = (), nodes: tuple = ()) -> Path:
+    """Write a graph from the language of ONNX, after some nodes that are given."""
+    parsed = onnx.parser.parse_graph(f"graph (float[n,3,h,w] image) => (float[] out) {{ {text} }}")
+    graph = helper.make_graph([*nodes, *parsed.node], "graph", parsed.input, parsed.output, list(constants))
+    model = helper.make_model(graph, opset_imports=OPSETS, ir_version=8, functions=functions)
     path.write_bytes(model.SerializeToString())
     return path
 
@@ -53,61 +53,35 @@ def refused(path: Path, says: str) -> None:
 # --- loops ------------------------------------------------------------------------------------------------------------
 
 
-def loop() -> onnx.NodeProto:
-    """A loop that never ends."""
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["go on"]), helper.make_node("Relu", ["x"], ["y"])],
-        "body",
-        [
-            helper.make_tensor_value_info("step", TensorProto.INT64, []),
-            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, None),
-        ],
-        [
-            helper.make_tensor_value_info("go on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
-        ],
-    )
-    return helper.make_node("Loop", ["", "true", "image"], ["out"], body=body)
-
-
 TRUE = numpy_helper.from_array(np.array(True), "true")
-OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-
-
-def call(name: str, source: str = "image", target: str = "out") -> onnx.NodeProto:
-    return helper.make_node(name, [source], [target], domain="own")
+LOOP = """out = Loop <body = body (int64 step, bool go, float[] x) => (bool on, float[] y) {
+    on = Identity (go)  y = Relu (x)
+}> ("", true, image)"""
 
 
 def test_an_endless_loop_is_refused_also_in_a_branch(tmp_path):
-    refused(write(tmp_path / "a.onnx", [loop()], (TRUE,)), "has the operation 'Loop'")
-    value = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
-    branches = {name: helper.make_graph([loop()], name, [], [value]) for name in ("then_branch", "else_branch")}
-    refused(write(tmp_path / "a.onnx", [helper.make_node("If", ["true"], ["out"], **branches)], (TRUE,)), "'Loop'")
+    refused(write(tmp_path / "a.onnx", LOOP, (TRUE,)), "has the operation 'Loop'")
+    branches = ", ".join(f"{name} = {name} () => (float[] out) {{ {LOOP} }}" for name in ("then_branch", "else_branch"))
+    refused(write(tmp_path / "a.onnx", f"out = If <{branches}> (true)", (TRUE,)), "has the operation 'Loop'")
 
 
 def test_functions_which_could_unfold_without_bound_are_refused(tmp_path):
-    function = helper.make_function("own", "f", ["a"], ["b"], [call("f", "a", "b")], OPSETS)
-    refused(write(tmp_path / "a.onnx", [call("f")], (), (function,)), "has functions of its own|own.f")
+    function = helper.make_function("own", "f", ["a"], ["b"], [onnx.parser.parse_node("b = own.f (a)")], OPSETS)
+    refused(write(tmp_path / "a.onnx", "out = own.f (image)", (), (function,)), "has functions of its own")
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def chain(path: Path, first: list, width: int, length: int) -> Path:
+def chain(path: Path, first: str, width: int, length: int) -> Path:
     """Write a graph of very many products, one after the other."""
-    nodes = [helper.make_node("MatMul", [f"x{k}", "w"], [f"x{k + 1}"]) for k in range(length)]
-    last = [
-        helper.make_node("ReduceSum", [f"x{length}"], ["sum"], keepdims=0),
-        helper.make_node("Add", ["image", "sum"], ["out"]),
-    ]
-    weights = numpy_helper.from_array(np.zeros((width, width), np.float32), "w")
-    return write(path, [*first, *nodes, *last], (weights,))
+    products = " ".join(f"x{k + 1} = MatMul (x{k}, w)" for k in range(length))
+    text = f"{first} {products} sum = ReduceSum <keepdims = 0> (x{length}) out = Add (image, sum)"
+    return write(path, text, (numpy_helper.from_array(np.zeros((width, width), np.float32), "w"),))
 
 
 def test_a_call_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
-    mean = [helper.make_node("ReduceMean", ["image"], ["m"], keepdims=0), helper.make_node("Add", ["w", "m"], ["x0"])]
-    path = chain(tmp_path / "slow.onnx", mean, 200, 200)
+    path = chain(tmp_path / "slow.onnx", "m = ReduceMean <keepdims = 0> (image) x0 = Add (w, m)", 200, 200)
     net, pixels = open_onnx(path), np.zeros((1, 32, 32, 3), np.uint8)
     assert net(pixels).shape == (1, 32, 32, 3)
     monkeypatch.setattr(session, "_CALL_SECONDS", 0.0)  # whatever it does takes longer
@@ -124,7 +98,7 @@ def run(limits: str, *words: object) -> subprocess.Popen[str]:
 
 
 def test_a_preparation_that_takes_too_long_is_given_up(tmp_path, photo_folder):
-    path = chain(tmp_path / "constant.onnx", [helper.make_node("MatMul", ["w", "w"], ["x0"])], 700, 20_000)
+    path = chain(tmp_path / "constant.onnx", "x0 = MatMul (w, w)", 700, 20_000)
     limits = "session._PREPARING_SECONDS, session._GRACE_SECONDS = 0.5, 0.1"
     process = run(limits, "extract", photo_folder, tmp_path / "store", "--network", path)
     _, errors = process.communicate(timeout=100)
@@ -134,20 +108,14 @@ def test_a_preparation_that_takes_too_long_is_given_up(tmp_path, photo_folder):
 
 def slow_for_white_photos(path: Path) -> Path:
     """Write a graph with one operation that takes hours for a white image and no time for any with a black pixel."""
-    nodes = [
-        helper.make_node("ReduceMin", ["image"], ["darkest"], keepdims=0),
-        helper.make_node("Cast", ["darkest"], ["whole"], to=TensorProto.INT64),
-        helper.make_node("Mul", ["whole", "many"], ["more"]),
-        helper.make_node("Add", ["more", "one"], ["length"]),
-        helper.make_node("Concat", ["one", "one", "length"], ["shape"], axis=0),
-        helper.make_node("Expand", ["value", "shape"], ["kernel"]),
-        helper.make_node("Concat", ["kernel", "kernel"], ["row"], axis=2),
-        helper.make_node("Conv", ["row", "kernel"], ["product"]),
-        helper.make_node("ReduceMin", ["product"], ["least"], keepdims=0),
-        helper.make_node("Add", ["image", "least"], ["out"]),
-    ]
+    text = """
+        darkest = ReduceMin <keepdims = 0> (image)  whole = Cast <to = 7> (darkest)
+        more = Mul (whole, many)  length = Add (more, one)  shape = Concat <axis = 0> (one, one, length)
+        kernel = Expand (value, shape)  row = Concat <axis = 2> (kernel, kernel)  product = Conv (row, kernel)
+        least = ReduceMin <keepdims = 0> (product)  out = Add (image, least)
+    """
     value = numpy_helper.from_array(np.zeros((1, 1, 1), np.float32), "value")
-    return write(path, nodes, (ints("many", 40_000), ints("one", 1), value))
+    return write(path, text, (ints("many", 40_000), ints("one", 1), value))
 
 
 def extract_white_photos(tmp_path: Path, seconds: float) -> subprocess.Popen[str]:
@@ -183,32 +151,27 @@ def test_ctrl_c_ends_a_command_whose_network_does_not_end(tmp_path):
 
 
 def test_operations_whose_cost_depends_on_the_photo_are_refused_where_they_are_used(tmp_path):
-    nodes = [
-        helper.make_node("Relu", ["image"], ["features"]),
-        helper.make_node("NonZero", ["image"], ["odd"]),
-        helper.make_node("Cast", ["odd"], ["number"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMax", ["number"], ["top"], keepdims=0),
-        helper.make_node("Add", ["features", "top"], ["out"]),
-    ]
-    path = write(tmp_path / "a.onnx", nodes)
+    text = """
+        features = Relu (image)  odd = NonZero (image)  number = Cast <to = 1> (odd)
+        top = ReduceMax <keepdims = 0> (number)  out = Add (features, top)
+    """
+    path = write(tmp_path / "a.onnx", text)
     refused(path, "has the operation 'NonZero', which descriptors of photos do not need")
     assert open_onnx(path, output="features").spec.dim == 3  # a detector may have it behind its features
-    refused(write(tmp_path / "a.onnx", [call("Relu")]), "has the operation 'own.Relu'")  # of a set that is not known
+    refused(
+        write(tmp_path / "a.onnx", "out = own.Relu (image)"), "has the operation 'own.Relu'"
+    )  # of a set that is not known
 
 
 def test_an_answer_whose_shape_depends_on_the_photo_is_refused(tmp_path):
-    nodes = [
-        helper.make_node("ReduceMax", ["image"], ["top"], keepdims=0),
-        helper.make_node("Cast", ["top"], ["length"], to=TensorProto.INT64),
-        helper.make_node("Unsqueeze", ["length", "zero"], ["more"]),
-        helper.make_node("Max", ["more", "one"], ["count"]),
-        helper.make_node("Concat", ["one", "count"], ["shape"], axis=0),
-        helper.make_node("Expand", ["top", "shape"], ["out"]),
-    ]
-    path = write(tmp_path / "a.onnx", nodes, (ints("one", 1), ints("zero", 0)))
+    text = """
+        top = ReduceMax <keepdims = 0> (image)  length = Cast <to = 7> (top)  more = Unsqueeze (length, zero)
+        count = Max (more, one)  shape = Concat <axis = 0> (one, count)  out = Expand (top, shape)
+    """
+    path = write(tmp_path / "a.onnx", text, (ints("one", 1), ints("zero", 0)))
     refused(path, "must depend on the size of the image alone")
-    nodes = [helper.make_node("Slice", ["image", "zero", "zero", "axis"], ["out"])]
-    refused(write(tmp_path / "a.onnx", nodes, (ints("zero", 0), ints("axis", 2))), "nothing is in it")
+    text = "out = Slice (image, zero, zero, axis)"
+    refused(write(tmp_path / "a.onnx", text, (ints("zero", 0), ints("axis", 2))), "nothing is in it")
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -216,16 +179,12 @@ def test_an_answer_whose_shape_depends_on_the_photo_is_refused(tmp_path):
 
 @pytest.mark.parametrize("share", [0.6, 1e3])  # of the machine's memory, which the system would partly give
 def test_a_network_that_asks_for_more_memory_than_its_share_is_refused(tmp_path, share):
-    nodes = [
-        helper.make_node("Shape", ["image"], ["shape"]),
-        helper.make_node("Gather", ["shape", "one"], ["three"]),
-        helper.make_node("Mul", ["three", "count"], ["wanted"]),
-        helper.make_node("ConstantOfShape", ["wanted"], ["large"]),
-        helper.make_node("ReduceMax", ["large"], ["top"], keepdims=0),
-        helper.make_node("Add", ["image", "top"], ["out"]),
-    ]
+    text = """
+        shape = Shape (image)  three = Gather (shape, one)  wanted = Mul (three, count)
+        large = ConstantOfShape (wanted)  top = ReduceMax <keepdims = 0> (large)  out = Add (image, top)
+    """
     count = int(share * memory() / 4 / 3)
-    refused(write(tmp_path / "large.onnx", nodes, (ints("one", 1), ints("count", count))), "cannot take an input")
+    refused(write(tmp_path / "large.onnx", text, (ints("one", 1), ints("count", count))), "cannot take an input")
 
 
 @pytest.mark.parametrize(
@@ -249,13 +208,9 @@ def outside(location: str, dims: tuple[int, ...] = (3,), **told: int) -> TensorP
 
 def adding(path: Path, constant: TensorProto, inside: bool) -> Path:
     """Write a graph that adds a constant, which stands among the constants or inside a node."""
-    nodes = [
-        helper.make_node("ReduceSum", ["w"], ["sum"], keepdims=0),
-        helper.make_node("Add", ["image", "sum"], ["out"]),
-    ]
-    if inside:
-        return write(path, [helper.make_node("Constant", [], ["w"], value=constant), *nodes])
-    return write(path, nodes, (constant,))
+    text = "sum = ReduceSum <keepdims = 0> (w) out = Add (image, sum)"
+    node = helper.make_node("Constant", [], ["w"], value=constant)
+    return write(path, text, nodes=(node,)) if inside else write(path, text, (constant,))
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -282,8 +237,8 @@ def test_weights_may_not_be_one_file_many_times(tmp_path):
     for k in range(10):
         constants.append(outside("zeros", (1 << 28,)))
         constants[-1].name = f"w{k}"
-    nodes = [helper.make_node("Sum", ["image", *(one.name for one in constants)], ["out"])]
-    refused(write(tmp_path / "a.onnx", nodes, tuple(constants)), "bytes of weights")
+    text = f"out = Sum (image, {', '.join(one.name for one in constants)})"
+    refused(write(tmp_path / "a.onnx", text, tuple(constants)), "bytes of weights")
 
 
 def test_a_file_that_is_no_file_or_too_large_is_refused(tmp_path):
@@ -300,7 +255,7 @@ def test_a_file_that_is_no_file_or_too_large_is_refused(tmp_path):
 
 def test_what_onnx_runtime_says_of_names_in_the_file_does_not_reach_the_terminal_raw(tmp_path, capfd):
     node = helper.make_node("Reshape", ["image", "shape"], ["out"], name="\x1b[2J\x1b]0;title\x07")
-    path = write(tmp_path / "a.onnx", [node], (ints("shape", 7, 7),))
+    path = write(tmp_path / "a.onnx", "", (ints("shape", 7, 7),), nodes=(node,))
     with pytest.raises(NetworkError, match="cannot take an input"):
         open_onnx(path)
     assert capfd.readouterr().err == ""
