@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from helpers.killed import killed, run
-from helpers.quick_network import QUICK, SHADES, QuickNetwork, loaded, noise, quick
+from helpers.quick_network import SHADES, loaded, quick
 from helpers.small_models import header_of
 from patchvote import ImageClassifier, PatchvoteError
 from patchvote.models.file import arrays_of, read_model
@@ -137,14 +137,6 @@ def test_a_model_without_memory_or_adapted_answers_and_changes_no_more(made, tmp
     for change in (adapted.add, adapted.adapt, lambda photos: adapted.forget("grey/")):
         with pytest.raises(PatchvoteError, match="adapted"):
             change(made / "more")
-
-
-def test_a_model_of_300_photos_takes_12_megabytes_and_3_without_memory(tmp_path):
-    model = ImageClassifier(QUICK, backbone=QuickNetwork(times=183), cache=False)  # 1,281 features
-    model.fit(noise(300), [f"class {index % 15}" for index in range(300)])
-    for memory, size in ((True, 12_000_000), (False, 3_000_000)):
-        model.save(tmp_path / "m.patchvote", memory=memory)
-        assert size / 2 < (tmp_path / "m.patchvote").stat().st_size < size
 
 
 @pytest.mark.parametrize("what", ["fit", "add", "forget", "predict"])

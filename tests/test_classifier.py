@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from helpers.quick_network import loaded, quick, shades
+from helpers.quick_network import quick, shades
 from patchvote import NBNL, SNBNL, Dense, ImageClassifier, MomentRidge, PatchvoteError, PhotoError, Recipe
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import Photo, find_photos
@@ -80,14 +80,6 @@ print(len(list(classifier.answers(sys.argv[2]))), "sklearn" in sys.modules, "fai
 """
     done = subprocess.run([sys.executable, "-c", code, model, photo_folder], capture_output=True, text=True, check=True)
     assert done.stdout == "40 False False\n"
-
-
-def test_a_classifier_that_was_loaded_is_fitted_with_the_default_voter(tmp_path):
-    photos, labels = shades(15)
-    quick("nbnn").fit(photos, labels).save(tmp_path / "m.patchvote")
-    again = loaded(tmp_path / "m.patchvote")
-    assert again.fit(photos, labels).model.kind == "moment-ridge"
-    assert again.fit(photos, labels, target=photos, insist=True).model.about.adapted
 
 
 def test_evidence_points_at_the_right_side_whatever_way_the_camera_was_held(fitted, real_photos, tmp_path):

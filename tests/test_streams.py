@@ -45,8 +45,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_leaves_nothing(parts, file, place
     assert sorted(place.iterdir()) == before
 
 
-@pytest.mark.parametrize("parts", [("fit", "photos", "new.patchvote", "--no-report"), ("extract", "photos", "store")])
-def test_a_class_folder_that_may_not_be_read_is_named(parts, place, command, monkeypatch):
+def test_a_class_folder_that_may_not_be_read_is_named(place, command, monkeypatch):
     scandir = os.scandir
     shutil.copytree("photos/rose", "photos/tulip")
 
@@ -56,9 +55,8 @@ def test_a_class_folder_that_may_not_be_read_is_named(parts, place, command, mon
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", forbidden)
-    done = command(*parts, *(FIT if parts[0] == "fit" else FIT[:2]))
-    assert done.code == 3
-    assert "skipped tulip: " in done.err
+    done = command("fit", "photos", "new.patchvote", "--no-report", *FIT)
+    assert (done.code, "skipped tulip: " in done.err) == (3, True)
     os.mkdir("bouquet")  # noqa: PTH102
     done = command("predict", "m.patchvote", "bouquet")
     assert (done.code, "bouquet: the folder may not be read." in done.err) == (1, True)
@@ -103,7 +101,6 @@ def test_a_reader_that_has_enough_is_no_failure(place):
 
 def test_on_a_terminal_there_is_a_bar_and_elsewhere_a_line_now_and_then(place, command, monkeypatch):
     shown = in_terminal(words("extract", "photos", "store", *FIT[:2]), 120, place, errors=True)
-    assert "extract" in shown
     assert "12/12" in shown
     monkeypatch.setattr("patchvote.cli.output._SECONDS_BETWEEN_LINES", 0)
     assert "extract: 12 of 12" in command("extract", "photos", "store", *FIT[:2]).err
