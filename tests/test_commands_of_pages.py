@@ -25,7 +25,7 @@ ELSEWHERE = {
     "patchvote serve": "test_web_service.py",
     "import httpx": "test_web_service.py",
     "ray": "test_ray.py",
-    "RayEngine": "test_ray_fit.py",
+    "RayEngine": "test_ray.py",
     "dinov2-small": "test_hub_commands.py",
     "hf:owner/name": "test_hub_commands.py",
     "patchvote networks": "test_hub_commands.py",
