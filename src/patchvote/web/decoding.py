@@ -64,7 +64,7 @@ class Decoders:
             return [], digest
         child = self._free.get()
         try:
-            if child is None or child.has_ended:
+            if child is None or child.process.poll() is not None:
                 child = _Child()
             answer = child.decoded(photo.name, content, sizes)
         except BaseException as error:
@@ -92,7 +92,7 @@ class _Child:
     """A process that decodes one photo after the other."""
 
     def __init__(self) -> None:
-        self._process: Any = subprocess.Popen(  # noqa: S603 - our own module
+        self.process: Any = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,  # stays open: when the server ends, so does the child
             stdout=subprocess.PIPE,
@@ -100,30 +100,25 @@ class _Child:
             env=os.environ | _ENVIRONMENT,
         )
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the process has ended, such as for lack of memory."""
-        return self._process.poll() is not None
-
     def decoded(self, name: str, content: bytes, sizes: Sizes) -> list[Pixels] | str:
         """Return pictures, or why there are none; `OSError` or `ValueError` if the process ends before."""
-        pickle.dump((name, content, sizes), self._process.stdin, pickle.HIGHEST_PROTOCOL)
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline(_MAX_LINE))
+        pickle.dump((name, content, sizes), self.process.stdin, pickle.HIGHEST_PROTOCOL)
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline(_MAX_LINE))
         if "reason" in answer:
             return str(answer["reason"])
         shapes = answer["shapes"]
-        return [np.frombuffer(self._process.stdout.read(math.prod(s)), np.uint8).reshape(s) for s in shapes]
+        return [np.frombuffer(self.process.stdout.read(math.prod(s)), np.uint8).reshape(s) for s in shapes]
 
     def kill(self) -> None:
         """End the process whatever it does."""
-        self._process.kill()
+        self.process.kill()
         self.end()
 
     def end(self) -> None:
         """Close the pipes of the process, which ends when it waits for a photo."""
         with contextlib.suppress(OSError):  # of a request that is not read any more
-            self._process.communicate()
+            self.process.communicate()
 
 
 def main() -> None:

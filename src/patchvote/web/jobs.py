@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import queue
+import shutil
 import subprocess
 import sys
 import threading
@@ -126,7 +127,7 @@ class Jobs:
         if process is not None:
             process.kill()  # what it has written is removed, or complete
         else:
-            job.workspace.discard_run(Path(job.task.run))
+            shutil.rmtree(job.task.run, ignore_errors=True)
 
     def close(self) -> None:
         """Cancel all jobs, and wait until their processes have ended."""
@@ -141,7 +142,7 @@ class Jobs:
 
     def _fail(self, job: Job, message: str) -> None:
         """End a job, unless it was cancelled, and remove what it wrote."""
-        job.workspace.discard_run(Path(job.task.run))
+        shutil.rmtree(job.task.run, ignore_errors=True)
         with self._lock:
             if not job.is_over:
                 self._finish(job, "failed", message)

@@ -25,9 +25,8 @@ from ..classifier import ImageClassifier
 from ..errors import PatchvoteError
 from ..models.answers import Answer, row
 from ..models.check.check import check_photos
-from ..models.check.findings import Checked, Suspect
+from ..models.check.findings import Checked
 from ..models.learning_curve import enough_sentence, expected_gain, hardest_class
-from ..models.model import Model
 from ..models.report.card import accuracy_of, few_classes
 from ..models.scores import Scores
 from ..photos.find import Photo
@@ -109,16 +108,35 @@ def different(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
 
 
 def _found(classifier: ImageClassifier, checked: Checked, ids: Mapping[str, str]) -> dict[str, Any]:
-    """Return accuracy, mistakes and what to look at; photos are named by their ids in the workspace."""
+    """Return accuracy, mistakes, what to look at, and whether more photos would help; photos are named by their ids."""
     about, scores = classifier.model.about, classifier.scores
+    classes = {} if about.held_out is None else about.held_out.get("classes", {})
+    hardest = hardest_class(classes)
     return {
         "date": datetime.date.today().isoformat(),
         "photos": sum(about.images.values()),
         "held_out": None if scores is None else scores.summary(),
         "sentence": accuracy_of(about),
         "mistakes": [] if scores is None else mistakes_of(scores, ids),
-        "more_photos": _more_photos(classifier.model, checked),
-        "suspects": [_suspect(one, ids) for one in checked.suspects[:_MAX_ENTRIES]],
+        "more_photos": {
+            "sentence": enough_sentence(about.curve, classes, few=few_classes(classifier.model)),
+            "class": None if hardest is None else hardest[0],
+            "gain": round(expected_gain(about.curve), 4) if len(about.curve) > 1 else None,
+            "curve": [dict(point) for point in about.curve],
+            "few": checked.few,
+        },
+        "suspects": [
+            {
+                "photo": ids[suspect.name],
+                "label": suspect.label,
+                "finding": str(suspect.kind),
+                "looks_like": suspect.looks_like or None,
+                "probability": None if suspect.probability is None else round(suspect.probability, 4),
+                "details": suspect.details,
+                "others": [ids[name] for name in suspect.others],
+            }
+            for suspect in checked.suspects[:_MAX_ENTRIES]
+        ],
         "alike": [[ids[name] for name in group] for group in checked.alike[:_MAX_ENTRIES]],
     }
 
@@ -137,32 +155,6 @@ def mistakes_of(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
         for index in scores.worst(_MAX_ENTRIES).tolist()
         if scores.names[index] in ids  # an opened model has learned others
     ]
-
-
-def _more_photos(model: Model, checked: Checked) -> dict[str, Any]:
-    """Return whether more photos would help, and of which class, or why that is not known."""
-    about = model.about
-    classes = {} if about.held_out is None else about.held_out.get("classes", {})
-    hardest = hardest_class(classes)
-    return {
-        "sentence": enough_sentence(about.curve, classes, few=few_classes(model)),
-        "class": None if hardest is None else hardest[0],
-        "gain": round(expected_gain(about.curve), 4) if len(about.curve) > 1 else None,
-        "curve": [dict(point) for point in about.curve],
-        "few": checked.few,
-    }
-
-
-def _suspect(suspect: Suspect, ids: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "photo": ids[suspect.name],
-        "label": suspect.label,
-        "finding": str(suspect.kind),
-        "looks_like": suspect.looks_like or None,
-        "probability": None if suspect.probability is None else round(suspect.probability, 4),
-        "details": suspect.details,
-        "others": [ids[name] for name in suspect.others],
-    }
 
 
 def main() -> None:
@@ -190,11 +182,7 @@ def main() -> None:
 
 
 def _write(lines: TextIO, **values: Any) -> None:
-    try:
-        lines.write(json.dumps(values) + "\n")
-        lines.flush()
-    except OSError:  # nobody reads any more: the server has ended
-        os._exit(1)
+    print(json.dumps(values), file=lines, flush=True)
 
 
 def _end_with_parent() -> None:

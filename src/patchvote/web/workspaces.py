@@ -216,7 +216,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def new_run(self) -> Iterator[Path]:
-        """Make the folder of a new run; an error removes it, otherwise it stays until `commit_run` or `discard_run`."""
+        """Make the folder of a new run; an error removes it, otherwise it stays."""
         with self.lock:
             if self.is_removed:
                 raise missing("workspace")
@@ -225,12 +225,8 @@ class Workspace:
         try:
             yield path
         except BaseException:
-            self.discard_run(path)
+            shutil.rmtree(path, ignore_errors=True)
             raise
-
-    def discard_run(self, run: Path) -> None:
-        """Remove a run that does not become the present one."""
-        shutil.rmtree(run, ignore_errors=True)
 
     def commit_run(self, run: Path, learned: str, *, opened: bool = False, classes: Iterable[str] = ()) -> None:
         """Make the model of a complete run the present one, and remove the runs that it replaces.
@@ -245,7 +241,7 @@ class Workspace:
                 state.base = run.name if opened else state.base
                 state.add_classes(classes)
             for name in before - {None, state.run, state.base}:
-                self.discard_run(self.folder / "runs" / str(name))
+                shutil.rmtree(self.folder / "runs" / str(name), ignore_errors=True)
 
     def model_of(self, run: str | None) -> Path | None:
         """Return the model file of a run, if there is one."""

@@ -26,7 +26,7 @@ from ...utils.terminal import csv_of
 from ...voters.votes import NONE
 from .. import shapes
 from ..learning import different
-from ..problems import Problem, missing
+from ..problems import Problem
 from ..shapes import ERRORS, Answer, Upload, files_body, read_uploads
 from ..workspaces import PhotoRecord, State, Workspace
 from . import Context, Found, Here, photo_view, reply
@@ -99,8 +99,6 @@ def delete(found: Found, body: shapes.PhotosIn, here: Here) -> Response:
 def thumbnail(found: Found, photo: str) -> Response:
     """Return a small JPEG of a photo."""
     path = found.folder / "thumbnails" / found.state.photo(photo).id
-    if not path.is_file():
-        raise missing("photo")
     return Response(path.read_bytes(), media_type="image/jpeg", headers=_PRIVATE)
 
 
@@ -145,8 +143,17 @@ def _add(here: Context, workspace: Workspace, files: list[Upload], fields: dict[
     uploads: dict[str, Upload] = {}  # of each content the first, in the order in which they came
     for upload in files:
         uploads.setdefault(hashlib.sha256(upload.content).hexdigest(), upload)
-    pictures, refused = _pictures(here, uploads)
-    added, known = [], []
+    pictures: dict[str, tuple[tuple[int, int], bytes]] = {}  # size and small JPEG of each
+    added, known, refused = [], [], []
+    for digest, upload in uploads.items():
+        try:
+            picture = _shown(here, Photo(upload.name, upload.content))
+        except PhotoError as error:
+            refused.append({"name": upload.name, "reason": error.reason})
+            continue
+        size = picture.size
+        picture.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)
+        pictures[digest] = size, _jpeg(picture)
     with workspace.change() as state:
         _check_room(state, {digest: uploads[digest] for digest in pictures}, here)
         for digest, ((width, height), small) in pictures.items():
@@ -173,23 +180,6 @@ def _add(here: Context, workspace: Workspace, files: list[Upload], fields: dict[
         known=[photo_view(workspace, photo) for photo in known],
         refused=refused,
     )
-
-
-def _pictures(
-    here: Context, uploads: dict[str, Upload]
-) -> tuple[dict[str, tuple[tuple[int, int], bytes]], list[dict[str, str]]]:
-    """Return the size and a small JPEG of each photo, and those that cannot be read, with the reason."""
-    pictures, refused = {}, []
-    for digest, upload in uploads.items():
-        try:
-            picture = _shown(here, Photo(upload.name, upload.content))
-        except PhotoError as error:
-            refused.append({"name": upload.name, "reason": error.reason})
-            continue
-        size = picture.size
-        picture.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)
-        pictures[digest] = size, _jpeg(picture)
-    return pictures, refused
 
 
 def _destination(state: State, label: Any, name: Any, here: Context) -> str | None:
