@@ -60,17 +60,17 @@ def test_a_child_gives_the_pixels_the_digest_and_the_reasons_that_this_process_g
 def test_a_child_that_ends_costs_one_photo_and_is_replaced(decoders):
     photo, endless = Photo("x.png", saved(Image.new("RGB", (64, 64)), "PNG")), Photo("y.jpg", ENDLESS)
     decoders(photo, THUMBNAIL)
-    first = decoders._free.queue[0]._process
+    first = decoders._free.queue[0].process
     killer = threading.Timer(0.5, first.kill)
     killer.start()
     with pytest.raises(PhotoError, match=r"y\.jpg: takes too much memory or time"):
         decoders(endless, THUMBNAIL)
     assert decoders(photo, THUMBNAIL)[0][0].shape == (64, 64, 3)
-    second = decoders._free.queue[0]._process
+    second = decoders._free.queue[0].process
     second.kill()  # while it has nothing to do
     second.wait()
     assert decoders(photo, THUMBNAIL)[0][0].shape == (64, 64, 3)
-    third = decoders._free.queue[0]._process
+    third = decoders._free.queue[0].process
     decoders.close()
     assert [process.returncode for process in (first, second, third)] == [-9, -9, 0]
     assert decoders(photo, THUMBNAIL)[0][0].shape == (64, 64, 3)  # also one that comes late has an answer

@@ -116,7 +116,11 @@ class Bags:
         if isinstance(key, (int, np.integer)):
             index = range(len(self))[key]
             return self._run(index, index + 1)
-        return self._gather(np.arange(len(self))[np.asarray(key, int) if np.size(key) == 0 else key])
+        indices = np.arange(len(self))[np.asarray(key, int) if np.size(key) == 0 else key]
+        sizes = self.sizes[indices]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        rows = np.repeat(self.offsets[indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        return Bags(self.values[rows], offsets, self.boxes[rows], self.level[rows])
 
     def __repr__(self) -> str:
         return f"<Bags: {len(self):,} bags, {len(self.values):,} descriptors of {self.dim:,} features>"
@@ -175,12 +179,6 @@ class Bags:
         first, last = self.offsets[start], self.offsets[stop]
         rows = slice(first, last)
         return Bags(self.values[rows], self.offsets[start : stop + 1] - first, self.boxes[rows], self.level[rows])
-
-    def _gather(self, indices: npt.NDArray[np.int64]) -> Bags:
-        sizes = self.sizes[indices]
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        rows = np.repeat(self.offsets[indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
-        return Bags(self.values[rows], offsets, self.boxes[rows], self.level[rows])
 
 
 def _one_bag(bag: Any, index: int) -> Bags:

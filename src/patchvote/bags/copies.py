@@ -8,7 +8,6 @@ are there.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -143,10 +142,8 @@ def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]
             for group in several[:_EXAMPLES]
         ],
         "in_several_classes": len(mixed),
-        "examples_in_several_classes": [_one_per_class(group, names, labels) for group in mixed[:_EXAMPLES]],
+        "examples_in_several_classes": [
+            [[name, label] for label, name in sorted({labels[i]: names[i] for i in reversed(group)}.items())[:_NAMES]]
+            for group in mixed[:_EXAMPLES]
+        ],
     }
-
-
-def _one_per_class(group: list[int], names: Sequence[str], labels: Sequence[str]) -> list[list[str]]:
-    first = {labels[i]: names[i] for i in reversed(group)}
-    return [[name, label] for label, name in itertools.islice(sorted(first.items()), _NAMES)]

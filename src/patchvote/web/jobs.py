@@ -20,6 +20,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from ..errors import PatchvoteError
 from ..utils.terminal import say
 from .learning import Task
 from .problems import Problem, missing, problem_of, without_paths
@@ -28,6 +29,7 @@ from .workspaces import Workspace, new_id
 
 _REMEMBERED = 200  # finished jobs whose state can still be read
 _GRACE = 2.0  # seconds for the thread to see that its process has ended
+_UNEXPECTED = "learning ended unexpectedly. Is there enough memory?"
 _MAX_LINE = 100_000  # characters of a line of progress
 
 
@@ -140,22 +142,20 @@ class Jobs:
         job.status, job.message, job.ended = status, without_paths(message, self._folders), time.monotonic()
         self._ended.labels(status).inc()
 
-    def _fail(self, job: Job, message: str) -> None:
-        """End a job, unless it was cancelled, and remove what it wrote."""
-        shutil.rmtree(job.task.run, ignore_errors=True)
-        with self._lock:
-            if not job.is_over:
-                self._finish(job, "failed", message)
-
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
+            status, message = "done", ""
             try:
                 self._run(job)
             except Exception as error:  # the jobs that wait have their turn nevertheless
-                self._fail(job, problem_of(error).message)
+                status, message = "failed", problem_of(error).message
+                shutil.rmtree(job.task.run, ignore_errors=True)
+            with self._lock:
+                if not job.is_over:  # otherwise it was cancelled
+                    self._finish(job, status, message)
 
     def _run(self, job: Job) -> None:
-        """Let a process learn, and take over its result."""
+        """Let a process learn, and take over its result, or raise the error with which it ended."""
         with self._lock:
             if job.is_over:  # it was cancelled before its turn
                 return
@@ -172,14 +172,11 @@ class Jobs:
             job.is_learned = end.get("end") == "done" and not job.is_over
         if job.is_learned:
             job.workspace.commit_run(Path(job.task.run), job.fingerprint)
-            with self._lock:
-                self._finish(job, "done")
-        elif end.get("end") == "failed" or job.is_over:
-            self._fail(job, str(end.get("message")))
-        else:
-            say(f"fault of a job: {end.get('message') or f'the process ended with {code}'}")
-            message = "learning took too long." if is_late else "learning ended unexpectedly. Is there enough memory?"
-            self._fail(job, message)
+            return
+        if end.get("end") == "failed" or job.is_over:
+            raise PatchvoteError(str(end.get("message")))
+        say(f"fault of a job: {end.get('message') or f'the process ended with {code}'}")
+        raise PatchvoteError("learning took too long." if is_late else _UNEXPECTED)
 
     def _followed(self, job: Job, process: subprocess.Popen[str]) -> dict[str, Any]:
         """Hand over the task, show the progress until the process ends, and return how it says that it ended."""

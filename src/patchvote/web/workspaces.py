@@ -97,11 +97,6 @@ class State:
                 self.made += 1
                 self.classes[f"c{self.made}"] = name
 
-    def class_named(self, name: str, most: int) -> str:
-        """Return the id of the class of this name, which is made if it is missing."""
-        known = (label for label, own in self.classes.items() if own == name.strip())
-        return next(known, None) or self.make_class(name, most)
-
     def rename(self, label: str, name: str) -> None:
         """Rename a class."""
         if self.name_of(label) != name.strip():

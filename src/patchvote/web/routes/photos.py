@@ -185,7 +185,8 @@ def _add(here: Context, workspace: Workspace, files: list[Upload], fields: dict[
 def _destination(state: State, label: Any, name: Any, here: Context) -> str | None:
     """Return the id of the class that is meant, by its id or by its name; None for unlabelled photos."""
     if name:
-        return state.class_named(str(name), here.settings.limits.classes)
+        known = (label for label, own in state.classes.items() if own == str(name).strip())
+        return next(known, None) or state.make_class(str(name), here.settings.limits.classes)
     if label:
         state.name_of(str(label))
     return str(label) if label else None
