@@ -157,6 +157,7 @@ class Adapted(Voter):
             if cautious and self.refusal_ is None:
                 self.refusal_ = overturned(before[named], after[named])
         if self.refusal_ is not None:
+            self.refusal_ = f"not adapted: {self.refusal_}, {_WHAT_TO_DO}"
             self.linear_, self.bias_ = self.unadapted_.linear_, self.unadapted_.bias_
             self.temperature_, self.taken_, self.adapted_ = self.unadapted_.temperature_, 0, False
             warnings.warn(self.refusal_, AdaptationWarning, stacklevel=4)
@@ -306,9 +307,8 @@ def _unsafe(rejected: npt.NDArray[np.bool_], confident: npt.NDArray[np.bool_]) -
     if not len(confident) or count >= least:
         return None
     return (
-        f"not adapted: the model as it was learned is confident about {count:,} of "
-        f"{counted(len(confident), 'photo')}, too few to tell another camera from photos of other things "
-        f'({int(rejected.sum()):,} are "none of these"), {_WHAT_TO_DO}'
+        f"the model as it was learned is confident about {count:,} of {counted(len(confident), 'photo')}, too few to "
+        f'tell another camera from photos of other things ({int(rejected.sum()):,} are "none of these")'
     )
 
 
@@ -325,8 +325,8 @@ def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
     left, counts = np.unique(after, return_counts=True)
     often = str(left[counts.argmax()])
     return (
-        f"not adapted: adapting would name {counts.max():,} of the {len(after):,} photos {often!r}, "
-        f"where the model as it was learned finds {len(names):,} classes among them, {_WHAT_TO_DO}"
+        f"adapting would name {counts.max():,} of the {len(after):,} photos {often!r}, where the model as it was "
+        f"learned finds {len(names):,} classes among them"
     )
 
 
@@ -338,10 +338,7 @@ def overturned(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
     changed = int((before != after).sum())
     if changed <= max(1, _MOST_CHANGED * len(before)):
         return None
-    return (
-        f"not adapted: adapting would change {changed:,} of {len(before):,} answers that the model as it was learned "
-        f"is confident about, {_WHAT_TO_DO}"
-    )
+    return f"adapting would change {changed:,} of {len(before):,} answers that the model as learned is confident about"
 
 
 def variety(names: npt.NDArray[Any]) -> float:

@@ -35,26 +35,16 @@ _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 
 @dataclasses.dataclass(frozen=True)
 class FitOptions:
-    """How `fit` runs; `Voter.set_options` changes it. A voter ignores what does not concern it.
+    """How `fit` runs; `Voter.set_options` changes it. A voter ignores what does not concern it."""
 
-    Parameters
-    ----------
-    memory : float, default 1500
-        Megabytes that learning from a store may take. A store that does not fit is read in blocks of random photos in
-        every pass (SNBNL, NBNL), or part by part in every search (NBNN, LocalNBNN).
-    checkpoint : path, optional
-        File that keeps the state of a training of SNBNL, written every minute. If it exists, `fit` continues from it,
-        and the prototypes are those of an uninterrupted training, bit by bit; data and settings must be the same.
-    device : str, optional
-        Device on which torch makes the steps of SNBNL ("cuda", "mps", "cpu"; needs the extra ``torch``); by default,
-        numpy makes them.
-    callback : function, optional
-        Called with a record after each pass of SNBNL or round of NBNL; returning True ends the training.
-    """
-
+    # Megabytes that learning from a store may take. A store that does not fit is read in blocks of random photos in
+    # every pass (SNBNL, NBNL), or part by part in every search (NBNN, LocalNBNN).
     memory: float = 1500.0
+    # File that keeps the state of a training of SNBNL, written every minute. If it exists, `fit` continues from it, and
+    # the prototypes are those of an uninterrupted training, bit by bit; data and settings must be the same.
     checkpoint: str | os.PathLike[str] | None = None
-    device: str | None = None
+    device: str | None = None  # on which torch makes the steps of SNBNL ("cuda", "mps", "cpu"); by default, numpy does
+    # Called with a record after each pass of SNBNL or round of NBNL; returning True ends the training.
     callback: Callable[[dict[str, Any]], Any] | None = None
 
 
@@ -178,7 +168,7 @@ class Voter(Parameters):
         """Return the vote of every descriptor of all bags for every class, ``(descriptors, classes)``."""
         self._check_fitted()
         scorer = self.scorer()
-        return joined([scorer.votes(bags) for bags in self._blocks(X)])
+        return np.concatenate([scorer.votes(bags) for bags in self._blocks(X)])
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         """Return the mean votes ``(bags, classes)``; for two classes, those of the second minus those of the first."""
@@ -268,7 +258,7 @@ class Voter(Parameters):
     def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
         self._check_fitted()
         scorer = self.scorer()
-        return joined([scorer.scores(bags) for bags in self._blocks(X)])
+        return np.concatenate([scorer.scores(bags) for bags in self._blocks(X)])
 
     # --- settings ---------------------------------------------------------------------------------------------------
 
@@ -311,11 +301,6 @@ class Voter(Parameters):
         known = self.scorer_class.schema.settings
         settings = {name: plain(value) for name, value in self.get_params().items() if name in known}
         return settings | ({"power": self.power_} if hasattr(self, "power_") else {})
-
-
-def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Concatenate the results for blocks of bags; one block is not copied."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _holds_bags(X: Any) -> bool:

@@ -58,10 +58,8 @@ def check_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
     weight = np.full(count, float(weight)) if weight.ndim == 0 else weight
     if weight.shape != (count,):
         raise ValueError(f"sample_weight.shape == {weight.shape}, expected ({count},): one number per image.")
-    if not np.isfinite(weight).all() or (weight < 0).any():
-        raise ValueError("sample_weight must not be negative, infinite or NaN.")
-    if not (weight > 0).any():
-        raise ValueError("sample_weight is zero for every image: no image has a weight above 0.")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError("sample_weight must be finite, not negative, and above zero for some image.")
     return weight
 
 

@@ -39,8 +39,12 @@ def size(graph: GraphBuilder, flat: str) -> str:
 
 def as_map(graph: GraphBuilder, flat: str, like: str) -> str:
     """Return ``(classes, cells)`` in the rows and columns of a map."""
-    grid = graph.node("Slice", graph.node("Shape", like), graph.ints(1), graph.ints(3))
-    return graph.node("Reshape", flat, graph.node("Concat", graph.ints(-1), grid, axis=0))
+    return graph.node("Reshape", flat, graph.node("Concat", graph.ints(-1), _grid(graph, like), axis=0))
+
+
+def _grid(graph: GraphBuilder, one: str) -> str:
+    """Return the numbers of rows and columns of a map."""
+    return graph.node("Slice", graph.node("Shape", one), graph.ints(1), graph.ints(3))
 
 
 def mean_cell(graph: GraphBuilder, first: str) -> str:
@@ -57,8 +61,12 @@ def length(graph: GraphBuilder, array: str) -> str:
     """Return the length of an array with two axes, 1 if it is 0, with the shape (1, 1)."""
     square = graph.sum(graph.sum(graph.node("Mul", array, array), 0), 1)
     root = graph.node("Sqrt", square)
-    none = graph.node("Equal", root, graph.constant(0.0))
-    return graph.node("Where", none, graph.constant(1.0), root)
+    return graph.node("Add", root, is_zero(graph, root))
+
+
+def is_zero(graph: GraphBuilder, value: str) -> str:
+    """Return 1 where a value is 0, and 0 elsewhere."""
+    return graph.cast(graph.node("Equal", value, graph.constant(0.0)), "FLOAT")
 
 
 def vector_of_bag(graph: GraphBuilder, flat: list[str], whole: bool) -> str:
@@ -80,17 +88,13 @@ def softmax_of(graph: GraphBuilder, scores: str, temperature: float) -> str:
 
 def centres_of(graph: GraphBuilder, one: str) -> tuple[str, str]:
     """Return the x and y of the centres of a map's cells in 0..1, each ``(1, cells)``."""
-    shape = graph.node("Shape", one)
-    lines = []
-    for axis in (1, 2):
-        count = graph.node("Gather", shape, graph.constant(axis, np.int64))
-        steps = graph.node("Range", graph.constant(0, np.int64), count, graph.constant(1, np.int64))
-        middle = graph.node("Add", graph.cast(steps, "FLOAT"), graph.constant(0.5))
-        lines.append(graph.node("Div", middle, graph.cast(count, "FLOAT")))
-    grid = graph.node("Slice", shape, graph.ints(1), graph.ints(3))
-    down = graph.node("Expand", graph.node("Unsqueeze", lines[0], graph.ints(1)), grid)
-    across = graph.node("Expand", graph.node("Unsqueeze", lines[1], graph.ints(0)), grid)
-    return graph.node("Reshape", across, graph.ints(1, -1)), graph.node("Reshape", down, graph.ints(1, -1))
+    ones = graph.node("Expand", graph.constant(1.0), _grid(graph, one))
+
+    def centres(axis: int) -> str:
+        middle = graph.node("Sub", graph.node("CumSum", ones, graph.constant(axis, np.int64)), graph.constant(0.5))
+        return graph.node("Reshape", graph.node("Div", middle, graph.sum(ones, axis)), graph.ints(1, -1))
+
+    return centres(1), centres(0)
 
 
 def power_nodes(graph: GraphBuilder, values: str, power: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import either, one_of
 from .ml3 import phi
-from .onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, power_nodes, size, softmax_of
+from .onnx_nodes import Exported, as_map, cells, centres_of, is_zero, mean_cell, power_nodes, size, softmax_of
 from .scorer import (
     FLOATS,
     MAX_NUMBER,
@@ -105,30 +104,21 @@ class PrototypeVotes(DescriptorScorer):
         together = graph.node("Concat", *every, axis=1)
         count = size(graph, together)
         if self.confidence:
-            weights, mean = self._weight_nodes(graph, together, count)
-            votes = [graph.node("Mul", vote, graph.node("Div", weights(vote), mean)) for vote in votes]
-            together = graph.node("Mul", together, graph.node("Div", weights(together), mean))
+            mean = graph.node("Div", graph.sum(self._lead_nodes(graph, together), 1), count)
+            none = is_zero(graph, mean)  # where no cell of the photo has a lead, all have the weight 1
+            mean, every = graph.node("Add", mean, none), [*votes, together]
+            leads = [graph.node("Add", self._lead_nodes(graph, some), none) for some in every]
+            *votes, together = (
+                graph.node("Mul", some, graph.node("Div", lead, mean)) for some, lead in zip(every, leads, strict=True)
+            )
         scores = graph.node("Squeeze", graph.node("Div", graph.sum(together, 1), count), graph.ints(1))
         maps_of_votes = [as_map(graph, vote, one) for vote, one in zip(votes, maps, strict=True)]
         return Exported(maps_of_votes, scores, softmax_of(graph, scores, temperature))
 
-    def _weight_nodes(self, graph: GraphBuilder, votes: str, count: str) -> tuple[Callable[[str], str], str]:
-        """Return a function that adds the weights of votes, and the mean weight over all `votes` of the photo.
-
-        Where no cell of the photo has a lead, all have the weight 1.
-        """
-
-        def lead(some: str) -> str:
-            first, second = graph.largest(some, 2, axis=0)
-            return graph.node("Pow", graph.node("Sub", first, second), graph.constant(self.confidence))
-
-        mean = graph.node("Div", graph.sum(lead(votes), 1), count)
-        none = graph.node("Equal", mean, graph.constant(0.0))
-
-        def weights(some: str) -> str:
-            return graph.node("Where", none, graph.constant(1.0), lead(some))
-
-        return weights, graph.node("Where", none, graph.constant(1.0), mean)
+    def _lead_nodes(self, graph: GraphBuilder, votes: str) -> str:
+        """Add the unscaled weights of votes (`votes.part_weights`)."""
+        first, second = graph.largest(votes, 2, axis=0)
+        return graph.node("Pow", graph.node("Sub", first, second), graph.constant(self.confidence))
 
     def _vote_nodes(self, graph: GraphBuilder, flat: str, places: tuple[str, str] | None) -> str:
         """Add the votes ``(classes, cells)`` of cells ``(features, cells)``."""

@@ -254,8 +254,6 @@ def _measured(queries: Floats, bank: Floats, chosen: Indices) -> tuple[Floats, I
     """Compute the distances to chosen descriptors, and sort by them."""
     rows = np.repeat(np.arange(len(queries)), chosen.shape[1])
     distances = pair_distances(queries, rows, bank, chosen.ravel()).reshape(chosen.shape)
-    if chosen.shape[1] == 1:
-        return distances, chosen
     order = np.lexsort((chosen, distances), axis=1)
     return np.take_along_axis(distances, order, 1), np.take_along_axis(chosen, order, 1)
 

@@ -34,7 +34,7 @@ from .ml3 import GradientJob, Stoml3
 from .prototype_training import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
 from .prototype_votes import SnbnlVotes
 from .scorer import Scorer
-from .votes import best_and_strongest, fit_temperature, log_losses, resolved, softmax
+from .votes import ROOT, best_and_strongest, fit_temperature, log_losses, softmax
 
 STRENGTHS = (1e-4, 1.0)  # of the regularisation, of which alpha="auto" chooses
 _MOST_TO_CHOOSE = 2_000  # images with which it does
@@ -79,7 +79,8 @@ class PrototypeVoter(Voter):
         weight = image_weights(self.classes_, numbers, self.class_weight, sample_weight)
         data = TrainingData(source, numbers, weight, self._most(source))
         if reset:
-            self.power_ = resolved(self.power, self.power == "auto" and data.has_negative_features())
+            roots = self.power == "auto" and not data.has_negative_features()
+            self.power_ = ROOT if roots else 1.0 if self.power == "auto" else float(self.power)
             self.positions_ = data.positions and self.position_weight > 0
         data.positions, data.power = self.positions_, self.power_
         return data

@@ -73,12 +73,9 @@ def check_bags(bags: Bags) -> None:
         )
     rows = 1024  # few enough to stay in cache
     for start in range(0, len(bags.values), rows):
-        if all_finite(bags.values[start : start + rows]):
-            continue
-        bad = np.flatnonzero(~np.isfinite(bags.values[start : start + rows]).all(axis=1))
-        row = start + int(bad[0])
-        bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
-        raise ValueError(f"bag {bag} has a descriptor (number {row - bags.offsets[bag]}) with NaN or infinity.")
+        if not all_finite(part := bags.values[start : start + rows]):
+            row = start + int(np.isfinite(part).all(axis=1).argmin())
+            raise ValueError(f"bag {bags.owner[row]} has a descriptor with NaN or infinity.")
 
 
 # --- weights of parts by their confidence -----------------------------------------------------------------------------
@@ -121,13 +118,6 @@ def has_negative(values: npt.NDArray[Any]) -> bool:
     if values.dtype == np.float16 and (values.view(np.int16) >= 0).all():  # the sign bit; a hundred times as fast
         return False
     return bool((values < 0).any())
-
-
-def resolved(power: float | str, negative: bool) -> float:
-    """Return the exponent: "auto" is that of the square root, or 1 if features can be negative."""
-    if power == "auto":
-        return 1.0 if negative else ROOT
-    return float(power)
 
 
 # --- calibration on held-out images -----------------------------------------------------------------------------------
