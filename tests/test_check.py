@@ -119,7 +119,6 @@ def test_training_photos_that_look_mislabelled_are_told_after_a_fit():
     (sentence,) = label_sentences(scores)
     assert "c (cat?), b (dog?)" in sentence
     assert plain_labels(scores)[0] == {"file_name": "c", "label": "dog", "looks_like": "cat", "probability": 0.995}
-    assert label_sentences(None) == plain_labels(None) == []
     assert label_sentences(dataclasses.replace(scores, expected=probability.argmax(axis=1))) == []
 
 
@@ -138,9 +137,7 @@ def test_a_copy_in_another_class_is_told_unless_the_others_confirm_its_label():
     checked = check_collection(collection(means, numbers, digests))
     (suspect,) = checked.of(Kind.classes)
     assert (suspect.name, suspect.label, suspect.looks_like) == ("class 2/100.jpg", "class 2", "class 0")
-    assert suspect.details == "the same as class 0/0.jpg (class 0)"
-    assert suspect.is_movable
-    assert checked.alike == []
+    assert (suspect.is_movable, checked.alike) == (True, [])
 
 
 @pytest.mark.parametrize("in_test", [False, True])
@@ -158,22 +155,18 @@ def test_photos_that_look_alike_are_not_told_as_copies_and_stay():
     alike = np.maximum(means[[0, 30]] + 0.05 * rng.standard_normal((2, 96)), 0)
     test = collection(np.r_[alike[:1], means[50:51], means[60:61] * 1.001], [0, 2, 2], ["new", "50", "near"])
     checked = check_collection(collection(np.r_[means, alike[1:]], np.r_[numbers, 1]), test)
-    (suspect,) = checked.of(Kind.like_test)
-    assert suspect.details == "looks like class 0/0.jpg of the test photos"
-    assert not suspect.is_movable
-    assert {one.name: (one.details, one.is_movable) for one in checked.of(Kind.test)} == {
-        "class 2/50.jpg": ("the same as class 2/1.jpg of the test photos", True),
-        "class 2/60.jpg": ("nearly the same as class 2/2.jpg of the test photos", True),
+    assert [one.is_movable for one in checked.of(Kind.like_test)] == [False]
+    assert {one.name: one.is_movable for one in checked.of(Kind.test)} == {
+        "class 2/50.jpg": True,
+        "class 2/60.jpg": True,
     }
     assert (checked.tested, checked.alike) == (3, [["class 1/30.jpg", "class 1/100.jpg"]])
     means, numbers = of_no_meaning()
     means[1] = means[0] + 0.05 * np.random.default_rng(0).random(96)
     checked = check_collection(collection(means, numbers))
     assert checked.of(Kind.classes) == []
-    assert {one.name: (one.details, one.is_movable) for one in checked.of(Kind.like_class)} == {
-        "class 0/0.jpg": ("looks like class 1/1.jpg (class 1)", False),
-        "class 1/1.jpg": ("looks like class 0/0.jpg (class 0)", False),
-    }
+    found = {one.name: one.is_movable for one in checked.of(Kind.like_class)}
+    assert found == {"class 0/0.jpg": False, "class 1/1.jpg": False}
 
 
 def test_photos_alike_in_one_class_are_groups_and_only_the_same_file_is_a_suspect():
@@ -234,7 +227,6 @@ def test_where_the_others_are_undecided_about_most_photos_no_outlier_is_told():
     checked = check_collection(collection(means, np.repeat(np.arange(40), 2)))
     assert checked.of(Kind.outlier) == []
     assert any("undecided about most photos" in line for line in checked.sentences())
-    assert "out of place" not in checked.sentences()[-1]
 
 
 def test_photos_that_cannot_be_compared_are_named_with_the_reason():
@@ -243,8 +235,6 @@ def test_photos_that_cannot_be_compared_are_named_with_the_reason():
     checked = check_collection(collection(np.r_[means, means[-1:] + 1], np.r_[numbers, 3]))
     assert checked.only == ["class 3/36.jpg"]
     assert checked.linked == [f"class 0/{index}.jpg" for index in range(12)]
-    assert any("class 0/0.jpg, class 0/1.jpg, class 0/2.jpg and 9 more" in line for line in checked.sentences())
-    assert checked.plain()["not_asked"] == 13
 
 
 def test_few_photos_have_no_outliers_and_one_class_alone_is_checked_for_copies():

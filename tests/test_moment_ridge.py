@@ -232,14 +232,10 @@ def test_very_many_photos_are_expressed_by_landmarks_with_nearly_the_same_answer
     answers += exact.intercept - exact.weight @ answers / 3500
     assert np.mean(voter.predict(voter.learned()) == answers.argmax(axis=1)) > 0.97
     pair = voter.learned().rows([1, 5])
-    together = voter.solved_.ridge.left_out(voter.alphas_, _pair(3500, 1, 5))[[1, 5]]
+    groups = np.arange(3500)
+    groups[5] = 1
+    together = voter.solved_.ridge.left_out(voter.alphas_, groups)[[1, 5]]
     close(voter.without(np.array([1, 5]))._mean_votes(pair), together, 1e-3)
-
-
-def _pair(count: int, one: int, other: int) -> np.ndarray:
-    groups = np.arange(count)
-    groups[other] = one
-    return groups
 
 
 # --- odd features -----------------------------------------------------------------------------------------------------

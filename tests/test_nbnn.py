@@ -34,13 +34,6 @@ def centred_unit(bags: list[np.ndarray], train: list[np.ndarray]) -> list[np.nda
     return [(bag - mean) / np.linalg.norm(bag - mean, axis=1, keepdims=True) for bag in bags]
 
 
-def boxed(bags: list[np.ndarray]) -> Bags:
-    """Bags with a random box per descriptor."""
-    rng = np.random.default_rng(0)
-    boxes = [np.sort(rng.random((len(bag), 4), dtype=np.float32)) for bag in bags]
-    return Bags.join([Bags(bag, [0, len(bag)], box) for bag, box in zip(bags, boxes, strict=True)])
-
-
 # --- votes ------------------------------------------------------------------------------------------------------------
 
 
@@ -72,7 +65,7 @@ def test_local_votes_are_the_lead_over_the_background():
 @pytest.mark.parametrize("voter", [NBNN(), NBNN(3), LocalNBNN()], ids=str)
 def test_partial_fit_equals_a_refit_exactly(voter):
     (train, labels), (test, _) = make_bags(60, classes=4, seed=1), make_bags(9, classes=4, seed=2)
-    bags = boxed(train)
+    bags = Bags.of(train)
     order = np.argsort(labels == "sea", kind="stable")  # a class that comes only at the end
     whole, parts = clone(voter).fit(bags[order], labels[order]), clone(voter).fit(bags[order[:20]], labels[order[:20]])
     for start in (20, 40):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -183,24 +182,14 @@ def vectors_of(voter: MomentRidge) -> np.ndarray:
     return vectors
 
 
-def balanced(numbers: np.ndarray) -> np.ndarray:
-    weight = 1 / np.bincount(numbers)[numbers]
-    return weight / weight.mean()
-
-
-def trained_with_each(vectors: Any, targets: Any, weight: Any, strengths: Any) -> tuple[Any, Any]:
-    """Mean of a training with each of several strengths."""
-    linear, intercepts = zip(*(trained(vectors, targets, weight, strength) for strength in strengths), strict=True)
-    return np.mean(linear, axis=0), np.mean(intercepts, axis=0)
-
-
 def test_a_voter_without_some_photos_is_one_that_was_trained_with_weight_zero_for_them(bags):
     voter = MomentRidge(alpha=0.1, class_weight="balanced").fit(*bags)
     out = np.array([3, 4, 21, 22, 23, 39])
-    without, vectors, weight = voter.without(out), vectors_of(voter), balanced(bags[1])
-    strengths = len(weight) * voter.alphas_
+    without, vectors, weight = voter.without(out), vectors_of(voter), 1 / np.bincount(bags[1])[bags[1]]
+    weight /= weight.mean()
     weight[out] = 0
-    linear, intercept = trained_with_each(vectors, np.eye(3)[bags[1]], weight, strengths)
+    (alpha,) = voter.alphas_
+    linear, intercept = trained(vectors, np.eye(3)[bags[1]], weight, len(weight) * alpha)
     close(without._mean_votes(voter.learned()), vectors @ linear + intercept, 2e-6)
     assert not np.allclose(without.linear_, voter.linear_, atol=1e-3)
     alone = voter.solved_.ridge.left_out(voter.alphas_)

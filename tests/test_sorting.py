@@ -100,16 +100,12 @@ def test_of_two_kinds_of_uncertain_photos_both_are_chosen_and_of_copies_one():
     assert next_labels(probability, np.eye(3), 3, np.array([0, 0, 2])).tolist() == [1, 2]
 
 
-@pytest.fixture
-def unlabelled(place):
-    (place / "new").mkdir()
+def test_the_command_suggests_uncertain_photos_like_predict_prints_them(place, command):
+    unlabelled = place / "new"
+    unlabelled.mkdir()
     for index in range(8):
         pixels = np.random.default_rng(index).integers(0, 100, (64, 64, 3)) + 17 * index
-        Image.fromarray(pixels.astype(np.uint8)).save(place / "new" / f"{index}.png")
-    return place / "new"
-
-
-def test_the_command_suggests_uncertain_photos_like_predict_prints_them(unlabelled, place, command):
+        Image.fromarray(pixels.astype(np.uint8)).save(unlabelled / f"{index}.png")
     shutil.copy(unlabelled / "3.png", unlabelled / "copy of 3.png")
     shutil.copy(place / "photos/iris/1.jpg", unlabelled / "learned.jpg")
     (unlabelled / "broken.jpg").write_bytes(b"no photo")
