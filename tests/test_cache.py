@@ -18,15 +18,35 @@ import xxhash
 from PIL import Image
 
 from helpers.full_disk import full_disk
-from helpers.kept_mean import KeptMean
 from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK, QuickNetwork, noise
 from helpers.shards import assert_same_bags, same
-from patchvote import Dense, Extractor, PatchvoteError, Photo, Recipe, Store, StoreError, fill, find_photos
+from patchvote import Bags, Dense, Extractor, PatchvoteError, Photo, Recipe, Store, StoreError, fill, find_photos
 from patchvote.bags.cache import WHOLE, Folder, base_of, bound_of, clear_bags, parse_size, trim
 from patchvote.bags.described import Filled, damage, described
 from patchvote.bags.fill import store_of
 from patchvote.errors import CacheWarning
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptMean:
+    """Keeps the mean of each bag; refuses one whose first feature is above a limit."""
+
+    limit: float = np.inf
+    name: str = "mean-1"
+
+    def of(self, bag: Bags) -> Bags:
+        mean = bag.means().astype(np.float16)
+        if mean[0, 0] > self.limit:
+            raise ValueError("is too bright.")
+        return Bags.of(mean)
+
+    def pack(self, kept: Bags) -> dict[str, np.ndarray]:
+        return {"mean": kept.values}
+
+    def unpack(self, arrays) -> Bags:
+        return Bags.of(arrays["mean"])
+
 
 KINDS = [WHOLE, KeptMean()]
 COUNT = 10

@@ -13,6 +13,8 @@ pytest.importorskip("torch")
 
 import huggingface_hub
 import torch
+from huggingface_hub import file_download
+from huggingface_hub.utils import _http
 
 from helpers.hub_networks import DINO, TIMM, Only, convnet, exported, repository, vit, vit_file
 from patchvote import Dense, Extractor, NetworkError, Recipe
@@ -30,16 +32,6 @@ def tiny(hub) -> str:
     """A network of the hub: a tiny transformer."""
     hub.push("tiny/vit", repository(vit_file(), DINO))
     return "hf:tiny/vit"
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """No pauses between attempts of the library."""
-    from huggingface_hub import file_download
-    from huggingface_hub.utils import _http
-
-    for module in (file_download, _http):
-        monkeypatch.setattr(module.time, "sleep", lambda _: None)
 
 
 # --- descriptors ------------------------------------------------------------------------------------------------------
@@ -227,7 +219,9 @@ def test_of_two_graphs_the_tower_of_images_is_read_and_without_settings_the_user
     assert spec.preprocessing.mean == pytest.approx((123.675, 116.28, 103.53))
 
 
-def test_without_a_connection_the_cache_is_used_and_else_the_reason_is_given(tiny, quick, monkeypatch):
+def test_without_a_connection_the_cache_is_used_and_else_the_reason_is_given(tiny, monkeypatch):
+    for module in (file_download, _http):  # no pauses between attempts of the library
+        monkeypatch.setattr(module.time, "sleep", lambda _: None)
     name = load_pinned(tiny)[1]
     url = "http://127.0.0.1:9/{repo_id}/{revision}/{filename}"  # nobody listens there
     monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
