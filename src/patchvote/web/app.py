@@ -152,17 +152,13 @@ def serve(
             h11_max_incomplete_event_size=1 << 16,
         )
         if ready is not None:
-            ready(_address(settings, listener.getsockname()[1]))
+            host, port = settings.host, listener.getsockname()[1]
+            host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - for a browser on this machine
+            ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         # On one thread each: matrices of a single photo are small, and threads of BLAS spin while they wait for the
         # next one, which takes the cores from the network (a third of the processor time of a photo).
         with one_blas_thread():
             uvicorn.Server(config).run([listener])
-
-
-def _address(settings: Settings, port: int) -> str:
-    """Return the address of the page for a browser on this machine."""
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104 - compared, not bound
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _listening(settings: Settings) -> socket.socket:

@@ -21,7 +21,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from ..bags.boxes import Dense
 from ..bags.described import reduced
 from ..bags.extract import Described, Extractor
-from ..bags.recipe import Recipe
 from ..classifier import ImageClassifier
 from ..errors import ModelError, PatchvoteError
 from ..models.answers import Answer, answer_of
@@ -202,8 +201,9 @@ class Models:
         own, most = self.like(path), self._settings.limits.network_pixels
         backbone = None if own is None else own.batcher.extractor.backbone  # its file may have gone meanwhile
         classifier = self._load(path, backbone=backbone)
-        pixels = _pixels_of(classifier.recipe, classifier.extractor.backbone.spec.size)
-        if pixels > most:
+        sampling, size = classifier.recipe.sampling, classifier.extractor.backbone.spec.size
+        sides = sampling.sides if isinstance(sampling, Dense) else [sampling.input or size] * sampling.count
+        if (pixels := sum(side * side for side in sides)) > most:
             raise ModelError(
                 f"the model lets its network look at {pixels / 1e6:,.0f} million pixels per photo; this server allows "
                 f"{most / 1e6:,.0f} million."
@@ -232,14 +232,6 @@ def _alike(model: Model, among: Iterable[Served]) -> Served | None:
     """Return a served model with the recipe and network of another."""
     kind = model.recipe, model.fingerprint
     return next((served for served in among if (served.model.recipe, served.model.fingerprint) == kind), None)
-
-
-def _pixels_of(recipe: Recipe, size: int) -> int:
-    """Return the pixels that a network looks at per photo, if it takes tiles of `size` pixels."""
-    sampling = recipe.sampling
-    if isinstance(sampling, Dense):
-        return sum(side * side for side in sampling.sides)
-    return int(sampling.count * (sampling.input or size) ** 2)
 
 
 async def described(batcher: Batcher, photos: Sequence[Photo], seconds: float) -> list[Described]:
