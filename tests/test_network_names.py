@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 from conftest import write_tiny_network
+from experiments.protocol import Protocol, Setting
+from experiments.results import Results
+from experiments.runner import Selection, plan
 from helpers.packages import install
 from patchvote import Dense, Extractor, ImageClassifier, ModelError, MomentRidge, NetworkError, PhotoError, Recipe
 from patchvote.models.export import export_model
@@ -155,6 +158,15 @@ def test_the_name_of_a_folder_is_never_read_as_a_join(trap, monkeypatch):
 def test_a_name_that_joins_many_networks_is_refused():
     with pytest.raises(NetworkError, match="joins more than 8 networks"):
         load("+".join(["efficientnet-lite0"] * 10_000))
+
+
+def test_a_protocol_names_embedded_networks_and_the_user_names_others(tmp_path):
+    name = "torch:os:abort"
+    own = Protocol("own", "Own", "", "folders", (Setting("all", "random", 1),), ("moment-ridge",), ("dense",), (name,))
+    with pytest.raises(NetworkError, match="the protocol own names the network"):
+        plan(own, Selection(), Results(tmp_path))
+    groups, _ = plan(own, Selection(networks=(name,)), Results(tmp_path))
+    assert {group.network for group in groups} == {name}
 
 
 # --- networks of other packages ---------------------------------------------------------------------------------------
