@@ -71,9 +71,10 @@ def test_rejection_stays_in_force_in_a_model_that_was_adapted_and_saved(model, p
 
 
 def test_evaluate_shows_before_and_after_adapting(model, photo_folder, tmp_path):
-    page = tmp_path / "r.html"
-    told = json.loads(patchvote("evaluate", model, photo_folder, "--adapt", "--report", page, "--json").stdout)
-    assert "before adapting 100.0 % classified correctly" in page.read_text()
+    told = json.loads(
+        patchvote("evaluate", model, photo_folder, "--adapt", "--report", tmp_path / "r.html", "--json").stdout
+    )
+    assert "before adapting 100.0 % classified correctly" in (tmp_path / "r.html").read_text()
     assert (told["adapted"], told["refusal"], told["before"]["accuracy"]) == (True, None, 1.0)
     assert told["rejected"] >= told["before"]["rejected"]
 

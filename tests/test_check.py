@@ -18,7 +18,6 @@ from patchvote.models.check.suspects import (
     hold_out_each,
     label_doubts,
     label_sentences,
-    outliers,
     outliers_of,
     plain_labels,
 )
@@ -241,7 +240,6 @@ def test_few_photos_have_no_outliers_and_one_class_alone_is_checked_for_copies()
     means, numbers = photos_of(classes=2, each=5)
     means = np.r_[means, [np.random.default_rng(9).gamma(0.5, 1.0, 96)]]
     assert check_collection(collection(means, np.r_[numbers, 1])).of(Kind.outlier) == []
-    assert outliers(np.r_[np.ones(10), 100]).tolist() == []
     means, numbers = photos_of(classes=1, each=30)
     means[7] = means[6]
     checked = check_collection(collection(means, numbers))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from helpers.quick_network import quick, shades
 from patchvote import NBNL, SNBNL, Dense, ImageClassifier, MomentRidge, PatchvoteError, PhotoError, Recipe
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import Photo, find_photos
@@ -186,6 +185,3 @@ def test_a_target_that_cannot_be_used_is_told_before_any_work(photo_folder, tmp_
     with pytest.raises(PatchvoteError, match="snbnl cannot be adapted"):
         ImageClassifier(SMALL, voter=SNBNL(2), cache=tmp_path / "c").fit(photo_folder, target=photo_folder)
     assert not (tmp_path / "c").exists()
-    photos, labels = shades(15)
-    with pytest.raises(PatchvoteError, match="moment-ridge"):
-        quick("nbnn").fit(photos, labels).adapt(photos)

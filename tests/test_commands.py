@@ -47,14 +47,13 @@ def strict(place):
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-def test_every_command_has_help_and_no_word_is_as_good_as_help(command):
+def test_every_command_has_help(command):
     assert command("--version").out.startswith("patchvote ")
     shown = command("-h").out
     for name in COMMANDS:
         assert f"  {name} " in shown
         done = command(name, "--help")
         assert (done.code, done.out.count("Usage: ")) == (0, 1)
-    assert command().code in (0, 2)  # as the library that parses them sees fit
 
 
 def test_debug_shows_the_traceback(place, command):

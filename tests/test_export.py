@@ -103,13 +103,11 @@ def test_networks_of_every_kind_become_one_graph(network, photo_folder, cache, t
 
 
 def test_the_lines_of_the_documentation_run_and_need_nothing_but_onnxruntime_and_numpy(
-    command, fitted, exported, photo_folder, tmp_path
+    command, fitted, photo_folder, tmp_path
 ):
     fitted.save(tmp_path / "m.patchvote")
     done = command("export", tmp_path / "m.patchvote", tmp_path / "my.onnx")
     assert done.code == 0, done.err
-    assert "opset 17" in done.out
-    assert (tmp_path / "my.onnx").stat().st_size == exported.stat().st_size
     page = (Path(__file__).parent.parent / "docs" / "export.md").read_text(encoding="utf-8")
     lines = page.partition("```python\n")[2].partition("```")[0].replace("votes_448", "votes_96")
     turned = Image.open(find_photos(photo_folder)[3].source).convert("RGB")

@@ -145,6 +145,7 @@ def test_every_report_opens_without_errors_asks_for_nothing_and_fits_a_phone(bro
     path, _ = reports[name]
     seen = browser.open(path, width=360, height=700)
     assert seen.messages == []
+    assert ("Not measured" in seen.dom) == (name == "unmeasured")
     assert [address for address in seen.requests if not address.startswith("data:")] == [path.as_uri()]
     assert browser.evaluate("document.documentElement.scrollWidth") == 360
     assert not INTERNET.search(path.read_text("utf-8"))
@@ -229,12 +230,6 @@ def test_the_page_is_dark_where_people_like_it_dark_and_a_reader_without_eyes_fi
     assert browser.evaluate("document.documentElement.lang") == "en"
     assert browser.evaluate("document.querySelectorAll('img').length") == 9
     assert browser.evaluate("document.querySelectorAll('img:not([alt]), img[alt=\"\"], th:not([scope])').length") == 0
-
-
-def test_without_scores_the_report_says_so(tmp_path):
-    for none in (None, Scores(("a", "b"), (), np.zeros(0, int), np.zeros((0, 2)))):
-        page = report(tmp_path, make_model(("a", "b"), None, seconds={}), none, kind="on nothing")
-        assert ("Not measured" in page, "on nothing" in page) == (True, False)
 
 
 @pytest.mark.parametrize(("count", "says"), [(32, "cannot be told from chance"), (3200, "it is overconfident")])

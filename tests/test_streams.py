@@ -31,7 +31,6 @@ def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     ("parts", "file"),
     [
         (("export", "m.patchvote", "full.onnx"), "full.onnx"),
-        (("explain", "m.patchvote", "photos/iris/0.jpg", "-o", "full.png"), "full.png"),
         (("predict", "m.patchvote", "photos", "-o", "full.csv", "--no-cache"), "full.csv"),
         (("evaluate", "m.patchvote", "photos", "--report", "full.html", "--no-cache"), "full.html"),
         (("fit", "photos", "full.patchvote", "--no-report", *FIT), "full.patchvote"),
