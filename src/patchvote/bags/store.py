@@ -267,15 +267,10 @@ def thinned(store: Store, seed: int, vectors: npt.NDArray[np.float32] | None = N
             photo = next(order)
             if vectors is not None and block_vectors is not None:
                 vectors[photo] = block_vectors[index]
-            rows, place = random_rows(start, stop, most, seed, photo), slice(offsets[photo], offsets[photo + 1])
+            rows, place = np.arange(start, stop), slice(offsets[photo], offsets[photo + 1])
+            if len(rows) > most:
+                others = np.random.default_rng([seed, photo]).choice(rows[1:], most - 1, replace=False)
+                rows = np.concatenate([rows[:1], np.sort(others)])
             to_float32(bags.values[rows], thin.values[place])
             thin.boxes[place], thin.level[place] = bags.boxes[rows], bags.level[rows]
     return thin
-
-
-def random_rows(start: int, stop: int, most: int, seed: int, photo: int) -> npt.NDArray[np.int64]:
-    """Choose at most `most` of the rows from `start` to `stop` by seed and number of a photo, always with the first."""
-    if stop - start <= most:
-        return np.arange(start, stop)
-    others = np.random.default_rng([seed, photo]).choice(np.arange(start + 1, stop), most - 1, replace=False)
-    return np.concatenate([[start], np.sort(others)])
