@@ -56,7 +56,8 @@ def bank_model(kind: str = "nbnn") -> Model:
         "boxes": np.tile(np.array([0, 0, 1, 1], np.float32), (9, 1)),
         "mean": np.zeros(6, np.float32),
     }
-    return Model(scorer_class(kind)(arrays, {"confidence": 0.5}, 3), ("a", "b", "c"), Recipe(), "abc", 1.0, 0.0)
+    settings = {"n_neighbors": 1, "normalise": True, "search": "exact", "confidence": 0.5}
+    return Model(scorer_class(kind)(arrays, settings, 3), ("a", "b", "c"), Recipe(), "abc", 1.0, 0.0)
 
 
 def ridge_model() -> Model:

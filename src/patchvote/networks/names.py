@@ -106,10 +106,9 @@ def network_files(network: str) -> Iterator[Path]:
         parts = NetworkName(name) if name.lower().endswith(".onnx") else NetworkName.parse(name)
         for piece in (name, *parts.what.split(","), *parts.options.values()):
             if os.path.isfile(piece):  # noqa: PTH113 - Path.is_file raises for names that no file can have
-                yield from [
-                    Path(piece),
-                    *([Path(piece).with_suffix(".toml")] if piece.lower().endswith(".onnx") else []),
-                ]
+                yield Path(piece)
+                if piece.lower().endswith(".onnx"):
+                    yield Path(piece).with_suffix(".toml")
 
 
 # --- short names, and the list of all networks -----------------------------------------------------------------------

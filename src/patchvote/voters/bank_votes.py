@@ -58,6 +58,7 @@ _SCHEMA = Schema(
         "mean": ("feature", FLOATS),
     },
     settings=checks("n_neighbors", "confidence", normalise=flag, search=one_of("exact", "pca")),
+    needed=("n_neighbors", "normalise", "search"),
 )
 
 
@@ -124,7 +125,7 @@ class BankVotes(DescriptorScorer):
     @property
     def search(self) -> str:
         """Name of the search; on disk, it is exact."""
-        return "exact" if self.on_disk else str(self.settings.get("search", "exact"))
+        return "exact" if self.on_disk else str(self.settings["search"])
 
     @property
     def on_disk(self) -> bool:
@@ -145,12 +146,9 @@ class BankVotes(DescriptorScorer):
         indexes = ("_bank", "_banks", "_rotation")  # made again: some hold what cannot be pickled
         return {name: value for name, value in vars(self).items() if name not in indexes}
 
-    def _neighbours(self) -> int:
-        return int(self.settings.get("n_neighbors", 1))
-
     def _comparable(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return descriptors for comparison, normalised unless the settings say otherwise."""
-        return comparable(values, self.arrays["mean"]) if self.settings.get("normalise", True) else to_float32(values)
+        return comparable(values, self.arrays["mean"]) if self.settings["normalise"] else to_float32(values)
 
     def _bank_of(self, rows: Indices, candidates: int = 16, *, search: str | None = None) -> Any:
         """Return the bank of all rows of some images, in memory or on disk; the search is that of the settings."""
@@ -197,8 +195,8 @@ class BankVotes(DescriptorScorer):
             raise ModelError("a bank has no positions.")
         check_boxes(arrays["boxes"])
         fewest = check_every_class(arrays["class"], self.classes)
-        if self.remembers and fewest < self._neighbours():
-            raise ModelError(f"a class has {fewest} descriptors, fewer than {self._neighbours()} neighbours.")
+        if self.remembers and fewest < self.settings["n_neighbors"]:
+            raise ModelError(f"a class has {fewest} descriptors, fewer than {self.settings['n_neighbors']} neighbours.")
         if arrays["image"].min() < 0 or (images is not None and arrays["image"].max() >= images):
             raise ModelError("its bank names images that are not there.")
 
@@ -221,7 +219,7 @@ class NeighbourVotes(BankVotes):
         queries: Any = self._comparable(values)
         if self._rotation is not None:
             queries = self._rotation(queries)  # once for the banks of all classes
-        found = [bank.nearest(queries, self._neighbours())[0] for bank in self._banks]
+        found = [bank.nearest(queries, self.settings["n_neighbors"])[0] for bank in self._banks]
         return -np.stack([distances.mean(axis=1) for distances in found], axis=1)
 
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
@@ -251,7 +249,7 @@ class LocalVotes(BankVotes):
 
     def _nearest(self, values: npt.NDArray[Any]) -> tuple[int, Floats, Indices]:
         """Return the number of neighbours that vote, and distances and rows of one more, the background."""
-        count = min(self._neighbours(), len(self._bank) - 1)
+        count = min(self.settings["n_neighbors"], len(self._bank) - 1)
         return count, *self._bank.nearest(self._comparable(values), count + 1)
 
     def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -276,10 +274,9 @@ class LocalVotes(BankVotes):
             np.add.at(added, images, distances[voting, -1] - distances[voting, first])
         return added
 
-    def _neighbours(self) -> int:
-        return int(self.settings.get("n_neighbors", 10))
-
     def _measured_recall(self) -> float:
         rows = np.arange(len(self.arrays["values"]))
         queries = self._sample(rows, 500, np.random.default_rng(0))
-        return recall(self._bank, self._bank_of(rows, search="exact"), queries, min(self._neighbours() + 1, len(rows)))
+        return recall(
+            self._bank, self._bank_of(rows, search="exact"), queries, min(self.settings["n_neighbors"] + 1, len(rows))
+        )

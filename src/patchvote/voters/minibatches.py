@@ -130,7 +130,7 @@ class TrainingData:
         """
         memory = np.empty((0, self.dim), self.dtype)
         parts = self._parts(rng.permutation(self.images))
-        while len(parts) > 1 and (count := self._minibatches_of(parts[0], size)) <= skip:
+        while len(parts) > 1 and (count := self.minibatches_per_pass(size, parts[0])) <= skip:
             rng.permutation(self._count(parts[0]))  # the order of a block that need not be read
             skip, parts = skip - count, parts[1:]
         for block in self._read(parts):
@@ -144,12 +144,9 @@ class TrainingData:
             skip = 0
             del block, order, rows  # before the next but one is read
 
-    def minibatches_per_pass(self, size: int) -> int:
-        """Return about how many minibatches a pass has."""
-        return self._minibatches_of(self.images, size)
-
-    def _minibatches_of(self, images: Numbers, size: int) -> int:
-        return max(1, round(self._count(images) / size))
+    def minibatches_per_pass(self, size: int, images: Numbers | None = None) -> int:
+        """Return about how many minibatches a pass over all images, or over some, has."""
+        return max(1, round(self._count(self.images if images is None else images) / size))
 
     def _parts(self, images: Numbers) -> list[Numbers]:
         """Divide images, in the given order, into those of each block."""

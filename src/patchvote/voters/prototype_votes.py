@@ -23,7 +23,6 @@ from .scorer import (
     check_boxes,
     check_numbers,
     checks,
-    from_plain,
 )
 from .votes import chunk_rows, raised
 
@@ -53,7 +52,7 @@ class PrototypeVotes(DescriptorScorer):
     @property
     def q(self) -> float:
         """Exponent of the norm that turns the products with a class's prototypes into one vote."""
-        return float(from_plain(self.settings["q"]))
+        return float(self.settings["q"])  # also "inf"
 
     def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the votes of descriptors, to which positions are appended if they are used."""
