@@ -229,9 +229,13 @@ class Models:
 
 
 def _alike(model: Model, among: Iterable[Served]) -> Served | None:
-    """Return a served model with the recipe and network of another."""
-    kind = model.recipe, model.fingerprint
-    return next((served for served in among if (served.model.recipe, served.model.fingerprint) == kind), None)
+    """Return a served model with the recipe and network of another, wherever the file of the network was."""
+    kind = _kind(model)
+    return next((served for served in among if _kind(served.model) == kind), None)
+
+
+def _kind(model: Model) -> tuple[Any, ...]:
+    return model.recipe.sampling, model.recipe.activation, model.fingerprint
 
 
 async def described(batcher: Batcher, photos: Sequence[Photo], seconds: float) -> list[Described]:
