@@ -34,7 +34,7 @@ from .ml3 import GradientJob, Stoml3
 from .prototype_training import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
 from .prototype_votes import SnbnlVotes
 from .scorer import Scorer
-from .votes import best_and_strongest, resolved
+from .votes import ROOT, best_and_strongest
 
 STRENGTHS = (1e-4, 1.0)  # of the regularisation, of which alpha="auto" chooses
 _MOST_TO_CHOOSE = 2_000  # images with which it does
