@@ -34,7 +34,7 @@ from .ml3 import GradientJob, Stoml3
 from .prototype_training import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
 from .prototype_votes import SnbnlVotes
 from .scorer import Scorer
-from .votes import ROOT, best_and_strongest
+from .votes import ROOT, best_and_strongest, fit_temperature, log_losses, softmax
 
 STRENGTHS = (1e-4, 1.0)  # of the regularisation, of which alpha="auto" chooses
 _MOST_TO_CHOOSE = 2_000  # images with which it does
@@ -295,11 +295,11 @@ class SNBNL(PrototypeVoter):
         halves = hold_out(images, numbers, 0.5, 0, groups)
         if len(np.unique(numbers[halves[1]])) < 2:
             return STRENGTHS[-1]
-        errors = np.stack([np.concatenate(list(self._errors(data, halves, strength))) for strength in STRENGTHS])
-        return STRENGTHS[best_and_strongest(errors, len(np.unique(groups[images])))[1]]
+        losses = np.stack([np.concatenate(list(self._losses(data, halves, strength))) for strength in STRENGTHS])
+        return STRENGTHS[best_and_strongest(losses, len(np.unique(groups[images])))[1]]
 
-    def _errors(self, data: TrainingData, halves: tuple[Any, Any], strength: float) -> Iterator[npt.NDArray[Any]]:
-        """Yield which images of each half are answered wrongly, learned from the other."""
+    def _losses(self, data: TrainingData, halves: tuple[Any, Any], strength: float) -> Iterator[npt.NDArray[Any]]:
+        """Yield the log losses of the images of each half, learned from the other."""
         source, numbers = data.source, data.labels
         for learned, asked in (halves, halves[::-1]):
             asked = asked[np.isin(numbers[asked], numbers[learned])]
@@ -308,7 +308,8 @@ class SNBNL(PrototypeVoter):
             voter = self.__sklearn_clone__().set_params(alpha=strength, class_weight=None)
             voter.set_options(checkpoint=None, callback=None)._team = self._team
             answers = voter.fit(source, numbers, weight)._mean_votes(held_out)
-            yield (voter.classes_[answers.argmax(axis=1)] != numbers[asked]).astype(np.float64)
+            expected = np.searchsorted(voter.classes_, numbers[asked])
+            yield log_losses(softmax(answers / fit_temperature(answers, expected)), expected)
 
     def _plain_settings(self) -> dict[str, Any]:
         return super()._plain_settings() | ({"alpha": self.alpha_} if hasattr(self, "alpha_") else {})
