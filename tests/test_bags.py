@@ -99,3 +99,11 @@ def test_what_is_wrong_with_bags_is_named(make, says):
 def test_bags_that_do_not_exist_cannot_be_chosen(key):
     with pytest.raises(IndexError):
         three_bags()[key]
+
+
+def test_means_are_summed_in_float64_and_a_type_changes_values_alone():
+    bags = Bags.of([np.array([[1e8], [1.0], [-1e8]], np.float32)])
+    np.testing.assert_allclose(bags.means(), [[1 / 3]], rtol=1e-6)
+    half = bags.astype(np.float16)
+    assert (half.values.dtype, half.astype(np.float32).values.dtype) == (np.float16, np.float32)
+    np.testing.assert_array_equal(half.boxes, bags.boxes)

@@ -14,6 +14,7 @@ from patchvote.voters.search import (
     PcaBank,
     Rotation,
     pair_distances,
+    principal_axes,
     recall,
 )
 
@@ -135,3 +136,10 @@ def test_the_approximate_bank_gives_true_distances_and_a_measured_recall():
     found = np.mean(distances[:, 0] <= in_order(queries, bank, 1)[0][:, 0] * (1 + 1e-4))
     assert recall(made, Bank(bank), queries) == pytest.approx(found, abs=0.01)
     assert found > 0.6
+
+
+def test_principal_axes_are_those_of_the_covariance():
+    sample = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32) * [1, 3, 2] + np.float32([5, -1, 2])
+    mean, axes, energy = principal_axes(sample.astype(np.float32))
+    np.testing.assert_allclose(mean, sample.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(axes @ np.diag(energy) @ axes.T, 50 * np.cov(sample.T, bias=True), rtol=1e-3, atol=1e-2)
