@@ -85,3 +85,12 @@ def test_an_empty_file_is_somebodys_and_a_link_to_nowhere_may_become_an_output(t
     (tmp_path / "nowhere").symlink_to(tmp_path / "no" / "folder")
     with pytest.raises(PatchvoteError, match="there is no folder"):
         check_outputs([(tmp_path / "nowhere", Kind.model)], [])
+
+
+@pytest.mark.parametrize(
+    "content", ["file,label\n/home/patchvote/1.jpg,iris\n", '{"file": "1.jpg", "label": "iris"}\n']
+)
+def test_a_list_of_somebody_is_no_file_of_answers_whatever_it_mentions(content, tmp_path):
+    (tmp_path / "list.csv").write_text(content)
+    with pytest.raises(PatchvoteError, match="it exists"):
+        check_outputs([(tmp_path / "list.csv", Kind.answers)], [])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,9 +18,6 @@ from ..errors import PatchvoteError
 from ..utils.files import open_regular
 from ..utils.remote import RemotePath
 from .formats import is_photo
-
-# Near the beginning of every page, picture, graph, archive and table of settings; and the first columns of answers.
-_MARKS = (b"patchvote", b"file,label,probability,likeliest", b'{"file":')
 
 
 class Kind(enum.StrEnum):
@@ -35,11 +33,21 @@ class Kind(enum.StrEnum):
     suspects = "a list of suspects"
 
 
-def _is_made_again(path: Path) -> bool:
-    """Return whether patchvote wrote a file and can write it again, as it can all but models and lists for people."""
+# What stands near the beginning of a file of each kind that can be written again: not models, and not lists for people.
+_MARKS = {
+    Kind.report: rb'<meta name="generator" content="patchvote ',
+    Kind.picture: rb"tEXtSoftware\0patchvote",
+    Kind.arrays: rb"patchvote\.npy",
+    Kind.graph: rb"\x12\x09patchvote",
+    Kind.settings: rb"\A# Settings of a network, written by patchvote",
+    Kind.answers: rb'\A(file,label,probability,likeliest,|\{"file": .*, "label": .*, "probability": .*, "likeliest": )',
+}
+
+
+def _is_made_again(path: Path, kind: Kind) -> bool:
+    """Return whether patchvote wrote a file, of this kind, and can write it again."""
     with open_regular(path) as file:
-        head = file.read(4096)
-    return any(mark in head for mark in _MARKS) and not head[8:].startswith(b"{")
+        return kind in _MARKS and re.search(_MARKS[kind], file.read(4096)) is not None
 
 
 def check_outputs(
@@ -77,7 +85,7 @@ def _is_read(path: Path, source: Path) -> bool:
     """Whether an output is what a command reads, or somebody's photo in a folder that it reads."""
     if isinstance(source, RemotePath) or not os.path.exists(source):  # noqa: PTH110 - Path raises for invalid names
         return False
-    if source.is_dir() and is_photo(path) and not _is_made_again(path):
+    if source.is_dir() and is_photo(path) and not _is_made_again(path, Kind.picture):
         return path.resolve().is_relative_to(source.resolve())
     return path.samefile(source)
 
@@ -101,6 +109,6 @@ def _check_place(path: Path) -> None:
 
 def _check_owner(path: Path, kind: Kind, renewed: bool) -> None:
     """Refuse to replace a file that cannot be made again."""
-    if not ((renewed or kind not in (Kind.model, Kind.report, Kind.suspects)) and _is_made_again(path)):
+    if not ((renewed or kind is not Kind.report) and _is_made_again(path, kind)):
         words = "it exists. Choose another name, or add --force to replace it."
         raise PatchvoteError(f"{path} would be replaced by {kind}, but {words}")
