@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from helpers.killed import killed, run
-from helpers.quick_network import SHADES, loaded, quick
+from helpers.quick_network import QUICK, SHADES, QuickNetwork, loaded, quick
 from helpers.small_models import header_of
 from patchvote import ImageClassifier, PatchvoteError
 from patchvote.models.file import arrays_of, read_model
@@ -137,6 +137,17 @@ def test_a_model_without_memory_or_adapted_answers_and_changes_no_more(made, tmp
     for change in (adapted.add, adapted.adapt, lambda photos: adapted.forget("grey/")):
         with pytest.raises(PatchvoteError, match="adapted"):
             change(made / "more")
+
+
+def test_a_model_of_300_photos_takes_12_megabytes_and_3_without_memory(tmp_path):
+    rng, wide = np.random.default_rng(0), QuickNetwork(times=183)  # 1,281 features; the default network has 1,280
+    model = ImageClassifier(QUICK, backbone=wide, cache=False)
+    photos = [rng.integers(0, 256, (64, 64, 3)).astype(np.uint8) for _ in range(300)]
+    model.fit(photos, [f"class {index % 15}" for index in range(300)])
+    model.save(tmp_path / "m.patchvote")
+    model.save(tmp_path / "small.patchvote", memory=False)
+    assert (tmp_path / "m.patchvote").stat().st_size < 12_000_000
+    assert (tmp_path / "small.patchvote").stat().st_size < 3_000_000
 
 
 @pytest.mark.parametrize("what", ["fit", "add", "forget", "predict"])
